@@ -176,9 +176,9 @@ const STRANGER: &str = "NOAUTH say AUTH and the password first";
 
 /// Carries it out; the reply, which is an error if it could not be.
 fn transact<M: Member>(shared: &Shared<M>, request: &Request<'_>) -> Vec<u8> {
-    let timeout = RetryPolicy::default().deadline(ATTEMPTS);
+    let policy = RetryPolicy::default().deadline(ATTEMPTS);
     let seed = shared.settings.seed;
-    match shared.member.node().transact_with(Strict, timeout, |tx| carry_out(tx, request, seed)) {
+    match shared.member.node().transact_with(Strict, policy, |tx| carry_out(tx, request, seed)) {
         Ok(bytes) => bytes,
         Err(error) => refused(shared, &error),
     }

@@ -80,7 +80,7 @@
 //! 6. `publish`: the leaf's word is exchanged. The version it led to waits in the writer's list.
 //!    In such a store the commit is acknowledged when all with smaller timestamps are published,
 //!    so that a transaction that begins then sees it. Locks go, each to the first of those who wait for it.
-//! 7. Later, `settle`, mostly by the `background`: marks are taken of all logs; leaves that changed
+//! 7. Later, `settle`, mostly by the background thread: marks are taken of all logs; leaves that changed
 //!    are written to new nodes, with the lists above them; barrier; the cell names them and the
 //!    marks; barrier; its other copy does, too; barrier. Then what no durable checkpoint leads to
 //!    and nobody can reach is subtracted from its segment; a segment with nothing in it is free;

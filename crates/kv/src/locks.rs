@@ -57,7 +57,7 @@ pub(crate) enum Stop {
     /// Somebody older wants something that he has.
     Wounded,
     /// Somebody held it for too long.
-    RetryPolicy,
+    TimedOut,
     /// Nobody can commit any more.
     Unusable(pmem::Error),
 }
@@ -240,7 +240,7 @@ impl Locks {
                     turns = other.unwrap_or(turns);
                     continue;
                 }
-                Some(Stop::RetryPolicy)
+                Some(Stop::TimedOut)
             };
             if let Some(stop) = stop {
                 return if self.leave(place, own, &ticket) { Err(stop) } else { Ok(Tried::Taken) };

@@ -464,7 +464,7 @@ impl<'s> Transaction<'s> {
             Ok(Tried::Own) => Ok(()),
             Ok(Tried::Busy) => conflict(ConflictWith::Running),
             Err(Stop::Wounded) => conflict(ConflictWith::Older),
-            Err(Stop::RetryPolicy) => conflict(ConflictWith::Holder),
+            Err(Stop::TimedOut) => conflict(ConflictWith::Holder),
             Err(Stop::Unusable(error)) => Err(error.into()),
         }
     }

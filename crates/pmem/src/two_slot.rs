@@ -169,7 +169,7 @@ impl RawCell {
         let found = word(checksum);
         let sequence = word(&checksummed[checksummed.len() - 8..]);
         let expected = self.key.checksum(checksummed) ^ slot;
-        // The bound leaves room to count on, whatever a forger checksummed.
+        // The bound leaves room to count on, even if a forger gave it a valid checksum.
         if found == expected && (1..1 << 63).contains(&sequence) {
             Slot::Whole(sequence, checksummed[..self.value_len as usize].to_vec())
         } else if bytes.iter().all(|&b| b == 0) {

@@ -1,6 +1,7 @@
 //! Commands: what they are called, how many arguments they take, what they may touch, what runs them.
 
 mod algebra;
+mod bitfield;
 mod bits;
 mod blocking;
 mod connection;
@@ -10,6 +11,7 @@ mod geo;
 mod hashes;
 mod hyperloglog;
 mod keys;
+mod lcs;
 pub(crate) mod lists;
 mod names;
 mod object;
@@ -20,6 +22,7 @@ pub(crate) mod replication;
 mod scripts;
 mod server;
 mod sets;
+pub(crate) mod sort;
 pub(crate) mod sorted;
 pub(crate) mod streams;
 mod strings;
@@ -297,12 +300,15 @@ pub(crate) static COMMANDS: LazyLock<Vec<&'static Command>> = LazyLock::new(|| {
     let groups = [
         keys::COMMANDS,
         strings::COMMANDS,
+        bitfield::COMMANDS,
         bits::COMMANDS,
         blocking::COMMANDS,
         hashes::COMMANDS,
         hyperloglog::COMMANDS,
+        lcs::COMMANDS,
         lists::COMMANDS,
         sets::COMMANDS,
+        sort::COMMANDS,
         sorted::COMMANDS,
         streams::COMMANDS,
         ranges::COMMANDS,

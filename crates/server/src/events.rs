@@ -131,13 +131,16 @@ pub(crate) struct Told {
     due: Vec<Expiry>,
     /// Keys, as they are in the store, that a look has not found behind the moment when they were to expire.
     missing: Vec<(Vec<u8>, u64)>,
+    /// Keys that it has found there behind that moment, and when they expire now.
+    delayed: Vec<(Vec<u8>, u64, Option<u64>)>,
     /// Databases that were emptied.
     emptied: Vec<u8>,
 }
 
 impl Told {
     pub(crate) fn is_empty(&self) -> bool {
-        self.events.is_empty() && self.due.is_empty() && self.missing.is_empty() && self.emptied.is_empty()
+        let nothing_looked_at = self.missing.is_empty() && self.delayed.is_empty();
+        self.events.is_empty() && self.due.is_empty() && nothing_looked_at && self.emptied.is_empty()
     }
 }
 
@@ -163,10 +166,17 @@ struct Line {
 impl Events {
     /// From now on these are told.
     pub(crate) fn set(&self, notify: Notify) {
-        if self.classes.swap(notify.0, Relaxed) != notify.0 {
-            self.changes.fetch_add(1, Relaxed);
-            self.changed.notify_one();
+        let mut line = self.line.lock();
+        let knew = self.wants(class::EXPIRED);
+        if self.classes.swap(notify.0, Relaxed) == notify.0 {
+            return;
         }
+        if !knew {
+            // From here on every change is learnt; what was there before is looked for.
+            line.due = watch::Due::default();
+        }
+        self.changes.fetch_add(1, Relaxed);
+        self.changed.notify_one();
     }
 
     /// Whether any of these classes is told.
@@ -207,6 +217,7 @@ impl Events {
                 break;
             }
             let Some(told) = first.remove() else { break };
+            told.delayed.iter().for_each(|(key, was, moment)| line.due.delay(key, *was, *moment));
             // A change that has not found a key of which it is known that it was to expire comes behind that.
             let expired = line.due.learn(&told.due, &told.missing, &told.emptied);
             let expired = expired.into_iter().map(|key| Event { class: class::EXPIRED, name: "expired", key });

@@ -6,7 +6,7 @@
 //!                        └─> anything else, or a reply that is not taken at once ─> a future, as of a connection with a task; a task of its own once it waits
 //! ```
 //!
-//! A connection has a transaction slot. It leaves it while a task has it, and comes back when that has nothing to do any more. Nobody's replies are written before the transaction that
+//! A connection has a slot of its own. It leaves it while a task serves it, and comes back when that has nothing to do any more. Nobody's replies are written before the transaction that
 //! they are of is committed; whoever does not take them waits in a task. Each connection is read once a round, so that nobody who sends much keeps others waiting.
 
 mod desk;
@@ -23,7 +23,7 @@ use rustix::event::{Timespec, epoll};
 use tokio::io::AsyncWriteExt;
 
 pub(crate) use self::desk::Desk;
-use self::desk::{Came, Place, TxSlot, Way};
+use self::desk::{Came, ConnSlot, Place, Way};
 use crate::connection::{self, Found, REPLY};
 use crate::job::{Job, Parts};
 use crate::line::Line;
@@ -121,8 +121,8 @@ impl Reactor {
         self.began = self.thread.tick();
         for at in turn.drain(..) {
             match self.places.get_mut(at) {
-                // Who left his transaction slot and came back may stand here twice.
-                Some(Place::Taken(tx_slot)) if tx_slot.round != self.round => tx_slot.round = self.round,
+                // A connection that left its slot and came back may stand here twice.
+                Some(Place::Taken(slot)) if slot.round != self.round => slot.round = self.round,
                 _ => continue,
             }
             match self.take_in(at) {
@@ -131,9 +131,9 @@ impl Reactor {
                 Asked::Plain(writes) => self.join(at, writes, cx),
                 Asked::Other(found) => self.go_on(at, Rest { found, from: 0, written: 0, began: self.began }, cx),
             }
-            if let Some(Place::Taken(tx_slot)) = self.places.get_mut(at) {
-                tx_slot.queued = tx_slot.full || tx_slot.readable;
-                if tx_slot.queued {
+            if let Some(Place::Taken(slot)) = self.places.get_mut(at) {
+                slot.queued = slot.full || slot.readable;
+                if slot.queued {
                     self.next.push(at);
                 }
             }
@@ -160,7 +160,7 @@ impl Reactor {
                         Session::new(self.thread.shared.clone(), self.thread.recorder.clone(), client.clone());
                     let (parser, parts) = (Parser::default(), Some(Parts::new(session)));
                     let (readable, hung, full, queued) = (false, false, false, false);
-                    let tx_slot = TxSlot {
+                    let slot = ConnSlot {
                         at,
                         line,
                         client,
@@ -176,11 +176,11 @@ impl Reactor {
                     if at == self.places.len() {
                         self.places.push(Place::Free);
                     }
-                    self.sit(Box::new(tx_slot));
+                    self.sit(Box::new(slot));
                 }
-                Came::Back(tx_slot) => {
-                    tx_slot.client.keep_waker(&self.desk.ring(tx_slot.at));
-                    self.take_back(tx_slot, true);
+                Came::Back(slot) => {
+                    slot.client.keep_waker(&self.desk.ring(slot.at));
+                    self.take_back(slot, true);
                 }
                 Came::Left(at) => self.leave(at),
             }
@@ -188,27 +188,27 @@ impl Reactor {
     }
 
     /// A future is done with a connection. What that has missed meanwhile it looks for.
-    fn take_back(&mut self, mut tx_slot: Box<TxSlot>, was_away: bool) {
-        let at = tx_slot.at;
-        match tx_slot.line.take_back(at as u64) {
-            Ok(false) if !was_away => self.places[at] = Place::Taken(tx_slot),
-            Ok(_) => self.sit(tx_slot),
+    fn take_back(&mut self, mut slot: Box<ConnSlot>, was_away: bool) {
+        let at = slot.at;
+        match slot.line.take_back(at as u64) {
+            Ok(false) if !was_away => self.places[at] = Place::Taken(slot),
+            Ok(_) => self.sit(slot),
             Err(error) => {
-                tracing::warn!("{}: the connection cannot be watched, and is ended: {error}", tx_slot.client.addr);
+                tracing::warn!("{}: the connection cannot be watched, and is ended: {error}", slot.client.addr);
                 self.leave(at);
             }
         }
     }
 
-    /// Takes its transaction slot, and its turn.
-    fn sit(&mut self, mut tx_slot: Box<TxSlot>) {
-        let at = tx_slot.at;
-        if tx_slot.client.must_end() {
+    /// Takes its slot, and its turn.
+    fn sit(&mut self, mut slot: Box<ConnSlot>) {
+        let at = slot.at;
+        if slot.client.must_end() {
             return self.leave(at);
         }
-        (tx_slot.readable, tx_slot.queued) = (true, true);
+        (slot.readable, slot.queued) = (true, true);
         self.next.push(at);
-        self.places[at] = Place::Taken(tx_slot);
+        self.places[at] = Place::Taken(slot);
     }
 
     fn leave(&mut self, at: usize) {
@@ -219,7 +219,7 @@ impl Reactor {
     fn end_who_must(&mut self) {
         for at in self.desk.take_ended() {
             // Who sits there now may be another one.
-            if matches!(&self.places[at], Place::Taken(tx_slot) if tx_slot.client.must_end()) {
+            if matches!(&self.places[at], Place::Taken(slot) if slot.client.must_end()) {
                 self.leave(at);
             }
         }
@@ -237,11 +237,11 @@ impl Reactor {
         }
         for event in &self.events {
             let (at, flags) = (event.data.u64() as usize, event.flags);
-            if let Some(Place::Taken(tx_slot)) = self.places.get_mut(at) {
-                tx_slot.readable = true;
+            if let Some(Place::Taken(slot)) = self.places.get_mut(at) {
+                slot.readable = true;
                 let end = epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR;
-                tx_slot.hung |= flags.intersects(end);
-                if !std::mem::replace(&mut tx_slot.queued, true) {
+                slot.hung |= flags.intersects(end);
+                if !std::mem::replace(&mut slot.queued, true) {
                     self.next.push(at);
                 }
             }
@@ -251,38 +251,38 @@ impl Reactor {
 
     /// Reads once what a connection has sent, unless some of that is left from before, and says what is to be done.
     fn take_in(&mut self, at: usize) -> Asked {
-        let Some(Place::Taken(tx_slot)) = self.places.get_mut(at) else { return Asked::Nothing };
-        let Some(parts) = &mut tx_slot.parts else { return Asked::Nothing };
-        if !tx_slot.full {
+        let Some(Place::Taken(slot)) = self.places.get_mut(at) else { return Asked::Nothing };
+        let Some(parts) = &mut slot.parts else { return Asked::Nothing };
+        if !slot.full {
             let mut scratch = self.thread.scratch.borrow_mut();
-            match tx_slot.line.read_now(&mut scratch) {
+            match slot.line.read_now(&mut scratch) {
                 Ok(0) => return Asked::Gone,
                 Ok(count) => {
-                    tx_slot.readable = count == scratch.len() || tx_slot.hung;
+                    slot.readable = count == scratch.len() || slot.hung;
                     parts.input.extend_from_slice(&scratch[..count]);
                     self.thread.recorder.read.add(count as u64);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    tx_slot.readable = false;
+                    slot.readable = false;
                     return Asked::Nothing;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => return Asked::Nothing,
                 Err(_) => return Asked::Gone,
             }
-            tx_slot.client.last_active.store(self.moment, Relaxed);
+            slot.client.last_active.store(self.moment, Relaxed);
         }
-        let (parser, thread) = (&mut tx_slot.parser, &self.thread);
+        let (parser, thread) = (&mut slot.parser, &self.thread);
         let found = catch_unwind(AssertUnwindSafe(|| connection::find(parts, parser, thread)));
         let Ok(found) = found else {
             tracing::error!(
                 "{}: reading a request has panicked, which is a bug; the connection is ended",
-                tx_slot.client.addr
+                slot.client.addr
             );
             return Asked::Gone;
         };
-        tx_slot.full = found.full;
+        slot.full = found.full;
         if parts.batch.is_empty() && found.malformed.is_none() && !parts.session.closing {
-            connection::settle(parts, &mut tx_slot.parser);
+            connection::settle(parts, &mut slot.parser);
             return Asked::Nothing;
         }
         // Beside a script that runs long each may have to wait, and others must not.
@@ -295,8 +295,8 @@ impl Reactor {
 
     /// Requests on data: with those of others, or alone if they are many.
     fn join(&mut self, at: usize, writes: bool, cx: &mut Context<'_>) {
-        let Some(Place::Taken(tx_slot)) = self.places.get_mut(at) else { return };
-        let Some(parts) = tx_slot.parts.take() else { return };
+        let Some(Place::Taken(slot)) = self.places.get_mut(at) else { return };
+        let Some(parts) = slot.parts.take() else { return };
         let (requests, bytes) = (parts.batch.len(), parts.input.len());
         let mut job = Job::batch(parts, 0..requests);
         let most = TOGETHER_BYTES.min(self.thread.shared.engine.together_max());
@@ -331,8 +331,8 @@ impl Reactor {
         }
         let (began, thread) = (self.thread.tick(), self.thread.clone());
         thread.executor.run_together(&mut group.jobs, writes, &mut |at, reply| {
-            if let Some(Place::Taken(tx_slot)) = self.places.get_mut(at) {
-                drop(tx_slot.line.write_now(reply));
+            if let Some(Place::Taken(slot)) = self.places.get_mut(at) {
+                drop(slot.line.write_now(reply));
             }
         });
         let took = thread.tick() - began;
@@ -349,10 +349,10 @@ impl Reactor {
         thread.recorder.batches.add(1);
         job.count();
         connection::note_slow(&job.parts, 0..job.done, thread, took);
-        let Some(Place::Taken(tx_slot)) = self.places.get_mut(at) else { return false };
+        let Some(Place::Taken(slot)) = self.places.get_mut(at) else { return false };
         let all = job.done == job.parts.batch.len();
         let reply = job.parts.reply.bytes();
-        let written = if all { tx_slot.line.write_now(reply) } else { Ok(0) };
+        let written = if all { slot.line.write_now(reply) } else { Ok(0) };
         let written = match written {
             Ok(count) => count,
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => 0,
@@ -363,27 +363,27 @@ impl Reactor {
         };
         if all && written == reply.len() {
             thread.recorder.written.add(written as u64);
-            connection::settle(&mut job.parts, &mut tx_slot.parser);
-            tx_slot.parts = Some(job.parts);
+            connection::settle(&mut job.parts, &mut slot.parser);
+            slot.parts = Some(job.parts);
             return true;
         }
-        let found = Found { malformed: None, full: tx_slot.full, seen: job.parts.input.len() };
+        let found = Found { malformed: None, full: slot.full, seen: job.parts.input.len() };
         let from = job.done;
-        tx_slot.parts = Some(job.parts);
+        slot.parts = Some(job.parts);
         self.go_on(at, Rest { found, from, written, began: self.began }, cx);
         false
     }
 
     /// Goes on in a future, which goes on in a task when it has to wait.
     fn go_on(&mut self, at: usize, rest: Rest, cx: &mut Context<'_>) {
-        let Place::Taken(mut tx_slot) = std::mem::replace(&mut self.places[at], Place::Away) else { return };
-        let Some(parts) = tx_slot.parts.take() else { return self.leave(at) };
-        let client = tx_slot.client.clone();
-        let mut end: Pin<Box<dyn Future<Output = Option<Box<TxSlot>>>>> =
-            Box::pin(go_on(tx_slot, parts, rest, self.thread.clone()));
+        let Place::Taken(mut slot) = std::mem::replace(&mut self.places[at], Place::Away) else { return };
+        let Some(parts) = slot.parts.take() else { return self.leave(at) };
+        let client = slot.client.clone();
+        let mut end: Pin<Box<dyn Future<Output = Option<Box<ConnSlot>>>>> =
+            Box::pin(go_on(slot, parts, rest, self.thread.clone()));
         match catch_unwind(AssertUnwindSafe(|| end.as_mut().poll(cx))) {
             // It may have begun to wait, and found that it need not.
-            Ok(Poll::Ready(Some(tx_slot))) => self.take_back(tx_slot, false),
+            Ok(Poll::Ready(Some(slot))) => self.take_back(slot, false),
             Ok(Poll::Ready(None)) => self.leave(at),
             Ok(Poll::Pending) => {
                 // From now on that task is who is to be told.
@@ -392,8 +392,8 @@ impl Reactor {
                 tokio::task::spawn_local(async move {
                     // Whatever becomes of the task.
                     let mut way = Way(desk, Some(Came::Left(at)));
-                    if let Some(tx_slot) = end.await {
-                        way.1 = Some(Came::Back(tx_slot));
+                    if let Some(slot) = end.await {
+                        way.1 = Some(Came::Back(slot));
                     }
                 });
             }
@@ -415,9 +415,9 @@ struct Rest {
     began: u64,
 }
 
-/// Does the rest as a connection with a task does. Gives the transaction slot back when all that was read is answered, and the answers have gone; none if the connection has ended.
-async fn go_on(mut tx_slot: Box<TxSlot>, mut parts: Parts, rest: Rest, thread: Rc<Thread>) -> Option<Box<TxSlot>> {
-    let TxSlot { line, client, parser, .. } = &mut *tx_slot;
+/// Does the rest as a connection with a task does. Gives the slot back when all that was read is answered, and the answers have gone; none if the connection has ended.
+async fn go_on(mut slot: Box<ConnSlot>, mut parts: Parts, rest: Rest, thread: Rc<Thread>) -> Option<Box<ConnSlot>> {
+    let ConnSlot { line, client, parser, .. } = &mut *slot;
     if rest.written > 0 || parts.reply.len() > REPLY {
         parts.reply.sent = rest.written;
         connection::write(line, &thread, client, &mut parts.reply).await.ok()?;
@@ -438,6 +438,6 @@ async fn go_on(mut tx_slot: Box<TxSlot>, mut parts: Parts, rest: Rest, thread: R
         // Messages come at any time: it stays a task as long as it subscribes.
         parts = connection::attend(parts, parser, line, &thread, true).await?;
     }
-    (tx_slot.full, tx_slot.parts) = (false, Some(parts));
-    Some(tx_slot)
+    (slot.full, slot.parts) = (false, Some(parts));
+    Some(slot)
 }

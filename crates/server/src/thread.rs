@@ -99,7 +99,7 @@ pub(crate) async fn run(shared: Arc<Shared>, recorder: Arc<Recorder>, mut accept
                 own.push(Arc::downgrade(&next.client));
                 let present = Present::new(thread.clone(), &next.client);
                 match (&desk, next) {
-                    (Some(desk), Accepted { socket, client, protocol: Protocol::Redis(None) }) => desk.tx_slot(socket, client, present),
+                    (Some(desk), Accepted { socket, client, protocol: Protocol::Redis(None) }) => desk.slot(socket, client, present),
                     (_, next) => drop(tokio::task::spawn_local(one(next, present))),
                 }
             }

@@ -9,7 +9,7 @@ use parking_lot::RwLock;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-use crate::commands::{COMMANDS, Command, Outcome, flag};
+use crate::commands::{COMMANDS, Command, Outcome, flag, sort};
 use crate::data::META;
 use crate::engine::{self, Engine, Keys};
 use crate::glob;
@@ -201,6 +201,11 @@ impl User {
     pub(crate) fn may_touch(&self, command: &Command, args: &Arguments<'_>) -> bool {
         if self.keys.iter().any(|pattern| pattern.glob == b"*" && pattern.read && pattern.write) {
             return true;
+        }
+        // Any key may be one of those that a pattern leads to.
+        let reads_others = matches!(command.name, "sort" | "sort_ro") && sort::reads_others(args);
+        if reads_others && !self.keys.iter().any(|pattern| pattern.glob == b"*" && pattern.read) {
+            return false;
         }
         // Most commands that write tell something of what was there, or read other keys.
         let writes = command.is(flag::WRITE | flag::MAY_WRITE);

@@ -169,7 +169,7 @@ impl<'a> Keeps<'a> for AriesTx<'a> {
         slot_bytes(len + HEADER, self.core.page)
     }
 
-    fn place(&mut self, id: u64, table: Table, bytes: &[u8]) -> Result<Place> {
+    fn place(&mut self, id: u64, table: Table, bytes: &[u8], _: bool) -> Result<Place> {
         let room = self.core.make_room(self.session.owner, FORMATTING)?;
         let at = self.core.take_slot(bytes.len())?;
         drop(room);

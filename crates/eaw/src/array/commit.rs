@@ -1,4 +1,4 @@
-//! Commit: parts checksummed at all members under one number, one barrier, then the files.
+//! Commit: parts complete at all members under one number, one barrier, then the files.
 
 use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
 use std::time::Duration;
@@ -88,7 +88,7 @@ impl Array {
         self.commit_at(parts, usize::MAX)
     }
 
-    /// Stops when so many members have checksummed their parts: what a crash may leave.
+    /// Stops when so many members have their parts complete: what a crash may leave.
     pub(super) fn commit_at<'a>(&'a self, mut parts: Parts<'a>, most: usize) -> Result<Committed<'a>> {
         self.check_usable()?;
         let members = parts.in_order();

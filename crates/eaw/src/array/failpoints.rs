@@ -8,7 +8,7 @@ pub enum Step {
     CommitBarrier,
     /// The log is applied when the transaction is durable, not before.
     ApplyLate,
-    /// A transaction counts if every member that has a part has checksummed it, all with one digest.
+    /// A transaction counts if every member that has a part has it complete, all with one digest.
     EveryPart,
     /// Recovery verifies the data under a checksum.
     VerifyData,

@@ -17,7 +17,7 @@
 //! | `order` | how far each number is |
 //! | `mark` | through which number no log is needed any more |
 //! | `member` | what a member does with its part: checksum, apply, wash, move the mark; on a file later, reading over what is in the log only |
-//! | `recovery` | what a crash left: what every member has checksummed is applied, the rest is not |
+//! | `recovery` | what a crash left: a transaction whose parts are complete on all their members is applied, the rest is not |
 //! | `layout` | the bytes |
 //!
 //! # What it costs
@@ -28,12 +28,12 @@
 //! | a commit of more | 2 | the same |
 //! | an atomic write of a page to a file that takes it whole, if [`Options::whole_writes`] is set | 1 | the page |
 //! | a commit behind [`Transaction::place`] | 1 more | what was placed, once |
-//! | abort, rollback to a savepoint, an edit | 0 | nothing |
+//! | abort, rollback to a savepoint, an edit | 0 | nothing but what was placed |
 //! | [`Array::settle`] | 3 | what the files have not yet |
 //!
 //! # Invariants
 //!
-//! 1. Nothing is stored to a file before its transaction is durable at every member that has a part.
+//! 1. Nothing is stored to a file before its transaction is durable at every member that has a part, but what is placed where nothing is.
 //! 2. At each member parts are applied in the order of numbers, by recovery too.
 //! 3. A log is used again when both slots of its member's mark have passed its transaction; the mark passes a number when it and all before it are
 //!    persistent in the files of all members.

@@ -198,7 +198,7 @@ impl<'a> Transaction<'a> {
     /// False, and nothing is written, if the place is on a file, where a sync more costs more than a copy, or if a log has bytes for it: recovery would write those over it.
     ///
     /// # Errors
-    /// As [`log_write`](Self::log_write).
+    /// [`Error::OutOfFile`]; [`Error::Foreign`] for a file of another array; [`Error::Stopped`]; those of the pool.
     pub fn place(&mut self, file: &File, offset: u64, data: &[u8]) -> Result<bool> {
         let (array, len) = (self.parts.array, data.len() as u64);
         array.check_usable()?;
@@ -339,7 +339,7 @@ impl<'a> Transaction<'a> {
         self.parts.array.commit(self.parts)
     }
 
-    /// For tests: as a crash would leave it when all members but one have checksummed their parts. The array can only be dropped then.
+    /// For tests: as a crash would leave it when all members but one have their parts complete. The array can only be dropped then.
     #[cfg(any(test, feature = "failpoints", feature = "testing"))]
     pub fn commit_in_part(mut self) -> Error {
         let most = self.parts.in_order().len().saturating_sub(1);

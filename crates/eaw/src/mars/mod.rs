@@ -1,12 +1,12 @@
 //! A record store by editable atomic writes (MARS, SOSP 2013, section 3.4 and table 3).
 //!
 //! A transaction writes records where they belong, and the [array](crate::array) sees to it that all of it happens or nothing: there are no pages, no sequence numbers of a log, no undo, and what
-//! is not committed is on no medium, or in a log of its own. A commit forces what it wrote, behind one barrier. Restart is the array's; then all blocks are
+//! is not committed is on no medium, in a log of its own, or in slots that are free. A commit forces what it wrote, behind one barrier. Restart is the array's; then all blocks are
 //! read once.
 //!
 //! | ARIES has | here |
 //! |---|---|
-//! | steal: pages of what is not committed go to the medium | what is not committed is in memory, beyond [`draft_max`](crate::array::Options::draft_max) in the array's log |
+//! | steal: pages of what is not committed go to the medium | what is not committed is in memory, beyond [`draft_max`](crate::array::Options::draft_max) in the array's log; large records in free slots |
 //! | no force: a commit writes the log only | a commit writes the array's log; the array copies it |
 //! | undo and its compensation records | a log that is dropped |
 //! | page sequence numbers, a dirty page table, checkpoints of both | the array's mark; [`checkpoint`](Records::checkpoint) moves it |
@@ -24,8 +24,8 @@
 //! 3. What is placed past the log goes to a slot that nobody has, and to none of its lines that a log writes: the first one, with the header, is logged.
 //! 4. Whoever looks at a record's place has it locked.
 //!
-//! What costs: an update that fits its slot is one write of header and record, an insert too; a delete 32 bytes; a move both. One barrier for a commit, none for what only reads. In memory large
-//! records move whenever a slot is free, and are [placed](Transaction::place) there: on media once, for a barrier more ([`Mars::place_min`]).
+//! What costs: an update that fits its slot is one write of header and record, an insert too; a delete 32 bytes; a move both. One barrier for a commit, none for what only reads. In memory a large
+//! record moves at its first update in a transaction, if a slot is free without more data files, and is [placed](Transaction::place) there: on media once, for a barrier more ([`Mars::place_min`]).
 //!
 //! ```
 //! # fn main() -> eaw::Result<()> {
@@ -438,11 +438,12 @@ impl Mars {
         Ok((file, at - first * ((1 << number) - 1)))
     }
 
-    /// A free slot for a record of so many bytes.
-    fn take_slot(&self, len: usize) -> Result<u64> {
+    /// A free slot for a record of so many bytes; unless it `grows`, in the data files that there are.
+    fn take_slot(&self, len: usize, grows: bool) -> Result<u64> {
         let slot = slot_bytes(len + HEADER, self.block);
         let format = |head: &mut Header, claimed: Claimed| self.format(head, claimed, slot);
-        self.shared.take_slot(&self.head, slot, format, || self.grow())
+        let grow = || if grows { self.grow() } else { Err(no_more_files(self.segments.len().into())) };
+        self.shared.take_slot(&self.head, slot, format, grow)
     }
 
     /// On the medium the block has free slots of this size, and is one of those that are used.
@@ -484,14 +485,18 @@ impl Mars {
     fn grow(&self) -> Result<u64> {
         let number = self.segments.len();
         if number == SEGMENTS_MAX {
-            let (found, max) = (u64::from(number) + 1, SEGMENTS_MAX.into());
-            return Err(Error::Limit { what: "data files of a store of records", found, min: 1, max });
+            return Err(no_more_files(SEGMENTS_MAX.into()));
         }
         let count = self.blocks << number;
         let file = self.array.file_or_create(&segment_name(number), count * self.block)?;
         self.segments.push(file);
         Ok(count)
     }
+}
+
+/// There are to be `max` data files.
+fn no_more_files(max: u64) -> Error {
+    Error::Limit { what: "data files of a store of records", found: max + 1, min: 1, max }
 }
 
 /// Headers of a new block's slots that are written one by one at most.

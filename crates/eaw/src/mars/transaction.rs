@@ -91,13 +91,14 @@ impl<'a> Keeps<'a> for MarsTx<'a> {
         slot_bytes(len + HEADER, self.store.block)
     }
 
-    fn moves(&self, len: usize) -> bool {
+    /// Once in a transaction: a record that is written again and again has one slot more, not one each time.
+    fn moves(&self, id: u64, len: usize) -> bool {
         let has_room = || self.store.shared.space.lock().has_room(self.slot_for(len));
-        self.store.places(len) && self.store.has(Step::Elsewhere) && has_room()
+        self.store.places(len) && self.store.has(Step::Elsewhere) && !self.written.contains(&id) && has_room()
     }
 
-    fn place(&mut self, id: u64, table: Table, bytes: &[u8]) -> Result<Place> {
-        let at = self.store.take_slot(bytes.len())?;
+    fn place(&mut self, id: u64, table: Table, bytes: &[u8], grows: bool) -> Result<Place> {
+        let at = self.store.take_slot(bytes.len(), grows)?;
         if let Err(error) = self.write(at, id, table, bytes, true) {
             self.store.shared.space.lock().give_slot(at);
             return Err(error);

@@ -96,12 +96,12 @@ pub(crate) trait Keeps<'a> {
     fn slot_for(&self, len: usize) -> u32;
 
     /// A record of so many bytes is not written over the one before it: it gets another slot, though it would fit, for which there is room.
-    fn moves(&self, _len: usize) -> bool {
+    fn moves(&self, _id: u64, _len: usize) -> bool {
         false
     }
 
-    /// The record gets a slot, where it is written.
-    fn place(&mut self, id: u64, table: Table, bytes: &[u8]) -> Result<Place>;
+    /// The record gets a slot, where it is written. `grows`: there is to be room, and be it by more data files.
+    fn place(&mut self, id: u64, table: Table, bytes: &[u8], grows: bool) -> Result<Place>;
 
     /// Another record is written where this one is.
     fn overwrite(&mut self, before: Place, id: u64, table: Table, bytes: &[u8]) -> Result<()>;
@@ -117,7 +117,7 @@ pub(crate) trait Keeps<'a> {
     fn insert_record(&mut self, table: Table, bytes: &[u8]) -> Result<RecordId> {
         self.session().shared.check_len(bytes.len())?;
         let id = self.session().take_id()?;
-        match self.place(id, table, bytes) {
+        match self.place(id, table, bytes, true) {
             Ok(place) => {
                 let change = Change { id, before: None, taken: Some(place.at), left: None, is_deleted: false };
                 self.session().changed(change, Some(place));
@@ -136,9 +136,9 @@ pub(crate) trait Keeps<'a> {
         self.session().check_outer(table, id.0)?;
         let wanted = self.slot_for(bytes.len());
         let fits = self.session().shared.space.lock().fits(before.at, wanted);
-        let moved = match fits && !self.moves(bytes.len()) {
+        let moved = match fits && !self.moves(id.0, bytes.len()) {
             true => None,
-            false => match self.move_record(before, id.0, table, bytes) {
+            false => match self.move_record(before, id.0, table, bytes, !fits) {
                 Err(_) if fits => None, // it need not move
                 moved => Some(moved?),
             },
@@ -157,10 +157,10 @@ pub(crate) trait Keeps<'a> {
     }
 
     /// To another slot. Both or nothing: else there were two of it.
-    fn move_record(&mut self, before: Place, id: u64, table: Table, bytes: &[u8]) -> Result<Place> {
+    fn move_record(&mut self, before: Place, id: u64, table: Table, bytes: &[u8], grows: bool) -> Result<Place> {
         let point = self.point()?;
         self.clear(before.at)?;
-        let placed = self.place(id, table, bytes);
+        let placed = self.place(id, table, bytes, grows);
         if placed.is_err() {
             self.back_to(point)?;
         }

@@ -180,9 +180,10 @@ impl Space {
         wanted <= slot && wanted >= slot / 2
     }
 
-    /// Whether one of this size can be had without more data files.
+    /// Whether one of this size can be had, and a quarter of all blocks stays for what needs them.
     pub(crate) fn has_room(&self, slot: u32) -> bool {
-        self.free.get(&slot).is_some_and(|free| !free.is_empty()) || self.used < self.blocks.len()
+        let is_free = self.free.get(&slot).is_some_and(|free| !free.is_empty());
+        is_free || self.blocks.len() - self.used > self.blocks.len() / 4
     }
 
     /// A free slot of this size.

@@ -147,3 +147,39 @@ fn a_large_record_stays_where_nothing_is_free() {
         assert_eq!((record, store.array().files().len()), (vec![byte; len], 2));
     }
 }
+
+/// Nobody's update makes the store longer, whoever takes the last slot that is free; nor do many updates of one record in a transaction.
+#[test]
+fn updates_that_fit_never_make_a_store_longer() {
+    let dir = tempfile::tempdir().unwrap();
+    let array = options().log_bytes(4 << 20).create(&members(dir.path())).unwrap();
+    let store = mars::Options::new().block_bytes(64 << 10).segment_bytes(256 << 10).create(array).unwrap();
+    let table = store.create_table("records").unwrap();
+    let mut tx = store.begin().unwrap();
+    let ids: Vec<_> = (0..11).map(|_| tx.insert(table, &[0; 20_000]).unwrap()).collect();
+    tx.commit().unwrap();
+    std::thread::scope(|threads| {
+        for (thread, ids) in ids.chunks(3).enumerate() {
+            let store = &store;
+            threads.spawn(move || {
+                for n in 0..500 {
+                    let mut tx = store.begin().unwrap();
+                    tx.update(table, ids[n % ids.len()], &[thread as u8; 20_000]).unwrap();
+                    tx.commit().unwrap();
+                }
+            });
+        }
+    });
+    let mut tx = store.begin().unwrap();
+    for byte in 0..200 {
+        tx.update(table, ids[0], &[byte; 20_000]).unwrap();
+    }
+    tx.commit().unwrap();
+    let mut tx = store.begin().unwrap();
+    tx.insert(table, &[0; 20_000]).unwrap();
+    tx.commit().unwrap();
+    assert_eq!(store.array().files().len(), 2);
+    let mut record = Vec::new();
+    store.begin().unwrap().read(table, ids[0], &mut record).unwrap();
+    assert_eq!(record, [199; 20_000]);
+}

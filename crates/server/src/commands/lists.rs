@@ -64,7 +64,7 @@ fn at(c: &Context<'_>, head: &Head, index: u64) -> Outcome<Vec<u8>> {
 }
 
 /// Copies of elements `from..to`.
-fn copies(c: &Context<'_>, head: &Head, from: u64, to: u64) -> Outcome<Vec<Vec<u8>>> {
+pub(super) fn copies(c: &Context<'_>, head: &Head, from: u64, to: u64) -> Outcome<Vec<Vec<u8>>> {
     let mut values = Vec::new();
     if from < to {
         c.tx.scan(elements(head, from, to), &mut |_, value| {
@@ -79,7 +79,7 @@ fn copies(c: &Context<'_>, head: &Head, from: u64, to: u64) -> Outcome<Vec<Vec<u
 }
 
 /// The caller saves the head.
-fn push_one(c: &mut Context<'_>, head: &mut Head, end: End, value: &[u8]) -> Outcome {
+pub(super) fn push_one(c: &mut Context<'_>, head: &mut Head, end: End, value: &[u8]) -> Outcome {
     if end == End::Left {
         head.first = head.first.wrapping_sub(1);
     }

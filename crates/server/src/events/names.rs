@@ -114,7 +114,7 @@ pub(super) fn events(
             all.iter().filter(fewer).for_each(|change| made.add((class::STREAM, name), &change.key));
         }
         "xgroup" => group(&mut made, args, &key(2), noticed, answer),
-        "setbit" => {
+        "setbit" | "bitfield" => {
             let other = all.iter().filter(|change| change.differs);
             other.for_each(|change| made.change(change, (class::STRING, "setbit")));
         }
@@ -145,8 +145,8 @@ pub(super) fn events(
         _ => {
             let Some(name) = name_of(command, args) else { return Ok(made.0) };
             // What stores nothing says only that what was there is gone.
-            let stores =
-                command.name.ends_with("store") || matches!(command.name, "bitop" | "georadius" | "georadiusbymember");
+            let stores = command.name.ends_with("store")
+                || matches!(command.name, "bitop" | "georadius" | "georadiusbymember" | "sort");
             for change in all {
                 match change {
                     change if stores && change.is_gone() => made.add(DEL, &change.key),
@@ -164,10 +164,11 @@ pub(super) fn events(
 /// Keys that a command which writes reads only: whether they are there is told as of one that reads.
 fn sources<'b>(command: &Command, args: &Arguments<'b>) -> Vec<&'b [u8]> {
     match command.name {
+        "bitfield" if !args.from(2).any(|arg| is(arg, "SET") || is(arg, "INCRBY")) => vec![args.get(1)],
         "copy" | "getdel" | "getset" | "getex" | "xack" | "xclaim" | "xautoclaim" => vec![args.get(1)],
         "set" if args.from(3).any(|arg| is(arg, "GET")) => vec![args.get(1)],
         "zrangestore" | "geosearchstore" => vec![args.get(2)],
-        "georadius" | "georadiusbymember" => vec![args.get(1)],
+        "georadius" | "georadiusbymember" | "sort" => vec![args.get(1)],
         "bitop" => args.from(3).collect(),
         "pfmerge" => args.from(1).collect(),
         "sinterstore" | "sunionstore" | "sdiffstore" => args.from(2).collect(),
@@ -227,6 +228,7 @@ fn expires(command: &Command, args: &Arguments<'_>) -> bool {
 fn name_of(command: &Command, args: &Arguments<'_>) -> Option<Name> {
     let any = |name: &str| args.from(2).any(|arg| is(arg, name));
     Some(match command.name {
+        "sort" => (class::LIST, "sortstore"),
         "set" | "setex" | "psetex" | "setnx" | "getset" | "mset" | "msetnx" | "bitop" => (class::STRING, "set"),
         "incr" | "incrby" | "decr" | "decrby" => (class::STRING, "incrby"),
         "pfadd" | "pfmerge" => (class::STRING, "pfadd"),

@@ -90,7 +90,7 @@ impl Due {
     }
 
     /// A key that was due is there, and expires then, if it does.
-    fn delay(&mut self, key: &[u8], was: u64, moment: Option<u64>) {
+    pub(super) fn delay(&mut self, key: &[u8], was: u64, moment: Option<u64>) {
         if self.keys.get(key) == Some(&was) {
             self.forget(key);
             if let Some(moment) = moment {
@@ -104,13 +104,10 @@ impl Due {
 pub(crate) async fn run(shared: Arc<Shared>) {
     loop {
         if !shared.events.wants(class::EXPIRED) {
-            shared.events.line.lock().due = Due::default();
             shared.events.changed.notified().await;
             continue;
         }
         let (worker, changes) = (shared.clone(), shared.events.changes.load(Relaxed));
-        // From here on every change is learnt; what was there before is looked for.
-        shared.events.line.lock().due = Due::default();
         if !matches!(tokio::task::spawn_blocking(move || seed(&worker)).await, Ok(Ok(()))) {
             tokio::time::sleep(PAUSE).await;
             continue;
@@ -166,23 +163,21 @@ fn seed(shared: &Shared) -> Result<()> {
     Ok(())
 }
 
-/// Tells of those that are gone. Its place in line is behind all that the look has seen: what one of these has done to a key is known when its turn comes.
+/// Tells of those that are gone. Its place in line is behind all that the look has seen: what one of these has done to a key is known when its turn comes. A key that is there again was
+/// made anew by one of these, which tells that it had expired, and must still know it.
 fn tell(shared: &Arc<Shared>, due: &[(Vec<u8>, u64)]) -> Result<()> {
-    let (mut missing, mut there) = (Vec::new(), Vec::new());
+    let (mut missing, mut delayed) = (Vec::new(), Vec::new());
     shared.look(&mut |tx| {
-        (missing, there) = (Vec::new(), Vec::new());
+        (missing, delayed) = (Vec::new(), Vec::new());
         for (key, moment) in due {
             match tx.get(key)? {
                 None => missing.push((key.clone(), *moment)),
-                Some(_) => there.push((key, *moment, tx.expires(key)?)),
+                Some(_) => delayed.push((key.clone(), *moment, tx.expires(key)?)),
             }
         }
         Ok(())
     })?;
-    let mut line = shared.events.line.lock();
-    there.into_iter().for_each(|(key, was, moment)| line.due.delay(key, was, moment));
-    drop(line);
-    if let Some(ticket) = shared.events.ticket(shared, Told { missing, ..Told::default() }) {
+    if let Some(ticket) = shared.events.ticket(shared, Told { missing, delayed, ..Told::default() }) {
         ticket.tell();
     }
     Ok(())

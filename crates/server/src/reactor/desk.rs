@@ -27,8 +27,8 @@ pub(crate) struct Desk {
 
 pub(crate) enum Came {
     New(Socket, Arc<Client>, Present),
-    Back(Box<TxSlot>),
-    /// The connection of that transaction slot has ended in a task.
+    Back(Box<ConnSlot>),
+    /// The connection of that slot has ended in a task.
     Left(usize),
 }
 
@@ -36,7 +36,7 @@ pub(crate) enum Came {
 #[derive(Default)]
 struct Bell {
     notify: Notify,
-    /// TxSlots whose connections somebody wants to end.
+    /// Slots whose connections somebody wants to end.
     ended: Mutex<Vec<usize>>,
 }
 
@@ -51,7 +51,7 @@ impl Wake for Ring {
 }
 
 /// A connection.
-pub(crate) struct TxSlot {
+pub(crate) struct ConnSlot {
     pub(crate) at: usize,
     pub(crate) line: Line,
     pub(crate) client: Arc<Client>,
@@ -74,7 +74,7 @@ pub(crate) enum Place {
     Free,
     /// A task has the connection.
     Away,
-    Taken(Box<TxSlot>),
+    Taken(Box<ConnSlot>),
 }
 
 impl Desk {
@@ -86,11 +86,11 @@ impl Desk {
         Ok(Rc::new(Self { epoll, came: RefCell::default(), bell: Arc::default() }))
     }
 
-    pub(crate) fn tx_slot(&self, socket: Socket, client: Arc<Client>, present: Present) {
+    pub(crate) fn slot(&self, socket: Socket, client: Arc<Client>, present: Present) {
         self.come(Came::New(socket, client, present));
     }
 
-    /// Wakes the reactor when the connection in that transaction slot is to end.
+    /// Wakes the reactor when the connection in that slot is to end.
     pub(crate) fn ring(&self, at: usize) -> Waker {
         Waker::from(Arc::new(Ring(self.bell.clone(), at)))
     }
@@ -100,7 +100,7 @@ impl Desk {
         std::mem::take(&mut *self.came.borrow_mut())
     }
 
-    /// The transaction slots whose connections somebody has wanted to end since this was asked last.
+    /// The slots whose connections somebody has wanted to end since this was asked last.
     pub(crate) fn take_ended(&self) -> Vec<usize> {
         std::mem::take(&mut *self.bell.ended.lock())
     }

@@ -43,7 +43,10 @@ fn what_is_told_of_keys_is_what_redis_tells() {
             hears.ask("PSUBSCRIBE __key*");
             (asks, hears)
         });
-        let patterns = commands.split([';', '\n']).map(str::trim).filter(|pattern| !pattern.is_empty()).collect();
+        let patterns = commands.split([';', '\n']).map(str::trim);
+        // Sorted sets are sorted: see `run_with`. What fails to change bits makes their string longer, of which Redis tells nobody.
+        let known = |p: &&str| !(p.is_empty() || p.contains("FAIL") || p.contains("LEX") && p.contains("%z %x"));
+        let patterns = patterns.filter(known).collect();
         let (filling, random, last, next) = (&filling[..], Random(seed), BTreeMap::new(), VecDeque::new());
         let mut maker = Maker { filling, patterns, random, added: 0, names: 8, again: 4, last, next };
         for round in 0..rounds() * 20 {
@@ -58,7 +61,9 @@ fn what_is_told_of_keys_is_what_redis_tells() {
             }
             let (mut expected, mut found) = (heard(&mut theirs.1), heard(&mut ours.1));
             // How often one looks for what is not there, and whether before or behind what is wrong with a request, is nobody's business.
-            if fails || command[0].to_ascii_lowercase().starts_with(b"xread") {
+            // Nor those that a pattern of `SORT` leads to.
+            let name = command[0].to_ascii_lowercase();
+            if fails || name.starts_with(b"xread") || name.starts_with(b"sort") {
                 let is_other =
                     |(channel, payload): &(Vec<u8>, Vec<u8>)| !channel.ends_with(b":keymiss") && payload != b"keymiss";
                 expected.retain(is_other);

@@ -1,0 +1,208 @@
+//! Elements in an order: their own, or that of what other keys say of them.
+
+use std::cmp::Ordering;
+use std::ops::ControlFlow;
+
+use super::flag::{DANGEROUS, LIST, READ, SET, SORTED, WRITE};
+use super::lists::{self, End};
+use super::{Command, Context, KeysAt, ONE, Outcome, SYNTAX, WRONG_TYPE, data, float, int, is, names, sorted};
+use crate::data::{Head, Kind, string};
+use crate::request::Arguments;
+
+pub(super) const COMMANDS: &[Command] = &[
+    data("sort", -2, WRITE | SET | SORTED | LIST | DANGEROUS, KeysAt::Behind(2, &["STORE"]), sort),
+    data("sort_ro", -2, READ | SET | SORTED | LIST | DANGEROUS, ONE, sort_ro),
+];
+
+/// What is asked for. Patterns have a `*` where an element's bytes go.
+struct Options<'a> {
+    by: Option<&'a [u8]>,
+    get: Vec<&'a [u8]>,
+    limit: (i64, i64),
+    reverse: bool,
+    alpha: bool,
+    store: Option<&'a [u8]>,
+}
+
+impl<'a> Options<'a> {
+    fn parse(args: &Arguments<'a>, may_store: bool) -> Outcome<Self> {
+        let mut options = Self { by: None, get: Vec::new(), limit: (0, -1), reverse: false, alpha: false, store: None };
+        let mut at = 2;
+        while at < args.len() {
+            let rest = args.len() - at - 1;
+            match args.get(at) {
+                word if is(word, "ASC") => options.reverse = false,
+                word if is(word, "DESC") => options.reverse = true,
+                word if is(word, "ALPHA") => options.alpha = true,
+                word if is(word, "LIMIT") && rest >= 2 => {
+                    options.limit = (int(args.get(at + 1))?, int(args.get(at + 2))?);
+                    at += 2;
+                }
+                word if is(word, "STORE") && rest >= 1 && may_store => {
+                    options.store = Some(args.get(at + 1));
+                    at += 1;
+                }
+                word if is(word, "BY") && rest >= 1 => {
+                    options.by = Some(args.get(at + 1));
+                    at += 1;
+                }
+                word if is(word, "GET") && rest >= 1 => {
+                    options.get.push(args.get(at + 1));
+                    at += 1;
+                }
+                _ => return Err(SYNTAX.into()),
+            }
+            at += 1;
+        }
+        Ok(options)
+    }
+
+    /// Elements come as they stand: none of them leads to a key.
+    fn is_as_is(&self) -> bool {
+        self.by.is_some_and(|pattern| !pattern.contains(&b'*'))
+    }
+
+    /// Elements `from..to` of so many.
+    fn range(&self, count: usize) -> std::ops::Range<usize> {
+        let (start, most) = self.limit;
+        let start = usize::try_from(start.max(0)).unwrap_or(usize::MAX).min(count);
+        let most = usize::try_from(most).unwrap_or(usize::MAX); // negative: all
+        start..start.saturating_add(most).min(count)
+    }
+}
+
+/// Whether keys are read that are not among the arguments.
+pub(crate) fn reads_others(args: &Arguments<'_>) -> bool {
+    Options::parse(args, true)
+        .is_ok_and(|options| !options.get.is_empty() || options.by.is_some() && !options.is_as_is())
+}
+
+/// All elements: of a list in their order, of a sorted set in that of scores.
+fn elements(c: &Context<'_>, key: &[u8]) -> Outcome<(Kind, Vec<Vec<u8>>)> {
+    let value = c.tx.get(&c.key(key))?;
+    c.looks.at(value.is_some());
+    let Some(value) = value else { return Ok((Kind::List, Vec::new())) };
+    let head = Head::read(value).ok_or(WRONG_TYPE)?;
+    let mut found = Vec::new();
+    match head.kind {
+        Kind::List => found = lists::copies(c, &head, 0, head.count)?,
+        Kind::Set => names::walk(c, &head, &mut |member, _| {
+            found.push(member.to_vec());
+            Ok(ControlFlow::Continue(()))
+        })?,
+        Kind::Sorted => sorted::each(c, sorted::by_score(&head), &mut |member, _| {
+            found.push(member.to_vec());
+            ControlFlow::Continue(())
+        })?,
+        _ => return Err(WRONG_TYPE.into()),
+    }
+    Ok((head.kind, found))
+}
+
+/// What a pattern leads to for an element: `#` is itself, `->` stands between a hash and its field.
+fn led_to(c: &Context<'_>, pattern: &[u8], element: &[u8]) -> Outcome<Option<Vec<u8>>> {
+    if pattern == b"#" {
+        return Ok(Some(element.to_vec()));
+    }
+    let Some(star) = pattern.iter().position(|byte| *byte == b'*') else { return Ok(None) };
+    let (before, behind) = (&pattern[..star], &pattern[star + 1..]);
+    let arrow = behind.windows(2).position(|two| two == b"->").filter(|at| at + 2 < behind.len());
+    let (behind, field) = match arrow {
+        Some(at) => (&behind[..at], Some(&behind[at + 2..])),
+        None => (behind, None),
+    };
+    let value = c.tx.get(&c.key(&[before, element, behind].concat()))?;
+    c.looks.at(value.is_some());
+    Ok(match (value, field) {
+        (None, _) => None,
+        (Some(value), None) => string(value).map(<[u8]>::to_vec),
+        (Some(value), Some(field)) => match Head::read(value).filter(|head| head.kind == Kind::Hash) {
+            Some(head) => names::held(c, &head, field)?.map(<[u8]>::to_vec),
+            None => None,
+        },
+    })
+}
+
+/// A number as C reads it: nothing is zero, and what is too large is none.
+fn weight(text: &[u8]) -> Option<f64> {
+    let text = text.trim_ascii_start();
+    let number = if text.is_empty() { 0.0 } else { float(text).ok()? };
+    (number.is_finite() || text.to_ascii_lowercase().windows(3).any(|word| word == b"inf")).then_some(number)
+}
+
+fn sort(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
+    let options = Options::parse(args, true)?;
+    run(c, args.get(1), &options)
+}
+
+fn sort_ro(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
+    let options = Options::parse(args, false)?;
+    run(c, args.get(1), &options)
+}
+
+fn run(c: &mut Context<'_>, key: &[u8], options: &Options<'_>) -> Outcome {
+    let (kind, mut elements) = elements(c, key)?;
+    // A set has no order: what is to stay, or a script sees, gets one.
+    let anyhow = options.is_as_is() && kind == Kind::Set && (options.store.is_some() || c.looks.scripted);
+    if !options.is_as_is() || anyhow {
+        let (by, alpha) = (options.by.filter(|_| !anyhow), options.alpha || anyhow);
+        elements = ordered(c, elements, by, alpha, options.reverse)?;
+    } else if options.reverse && kind != Kind::Set {
+        elements.reverse();
+    }
+    let mut values = Vec::new();
+    for element in &elements[options.range(elements.len())] {
+        if options.get.is_empty() {
+            values.push(Some(element.clone()));
+        }
+        for pattern in &options.get {
+            values.push(led_to(c, pattern, element)?);
+        }
+    }
+    let Some(to) = options.store else {
+        c.reply.array(values.len());
+        values.iter().for_each(|value| c.reply.maybe(value.as_deref()));
+        return Ok(());
+    };
+    c.remove(to)?;
+    if !values.is_empty() {
+        let mut head = c.new_head(Kind::List)?;
+        for value in &values {
+            lists::push_one(c, &mut head, End::Right, value.as_deref().unwrap_or_default())?;
+        }
+        c.save(to, &head)?;
+    }
+    c.reply.int(values.len() as i64);
+    Ok(())
+}
+
+/// By themselves, or by what a pattern leads to; as bytes or as numbers.
+fn ordered(
+    c: &Context<'_>,
+    elements: Vec<Vec<u8>>,
+    by: Option<&[u8]>,
+    alpha: bool,
+    reverse: bool,
+) -> Outcome<Vec<Vec<u8>>> {
+    let turned = |order: Ordering| if reverse { order.reverse() } else { order };
+    let mut keyed = Vec::with_capacity(elements.len());
+    for element in elements {
+        let key = match by {
+            Some(pattern) => led_to(c, pattern, &element)?,
+            None => Some(element.clone()),
+        };
+        keyed.push((key, element));
+    }
+    if alpha {
+        keyed.sort_by(|(a, _), (b, _)| turned(a.cmp(b))); // what leads nowhere comes first
+        return Ok(keyed.into_iter().map(|(_, element)| element).collect());
+    }
+    let wrong = "ERR One or more scores can't be converted into double";
+    let weighed =
+        keyed.into_iter().map(|(key, element)| Ok((key.map_or(Some(0.0), |key| weight(&key)).ok_or(wrong)?, element)));
+    let mut weighed: Vec<(f64, Vec<u8>)> = weighed.collect::<Outcome<_>>()?;
+    weighed.sort_by(|(a, one), (b, other)| {
+        turned(a.partial_cmp(b).unwrap_or(Ordering::Equal).then_with(|| one.cmp(other)))
+    });
+    Ok(weighed.into_iter().map(|(_, element)| element).collect())
+}
