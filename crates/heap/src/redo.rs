@@ -11,7 +11,7 @@
 //! nothing before it writes an object again.
 //!
 //! Recovery holds a slot's last record against its checksum, and no other: a slot begins a record when the one before is durable, data and all. So it does not matter that a later
-//! record changes what an earlier one has checksummed.
+//! record changes bytes that an earlier one has the checksum of.
 
 use pmem::{Intent, Recovered};
 use tx::Result;

@@ -11,7 +11,7 @@ use pmem::sync::{CachePadded, barrier_everywhere, switch_point};
 use crate::error::{Error, Result};
 use crate::wait::Parked;
 
-/// The clock and the transaction slots of transactions.
+/// The clock, and a slot for each running transaction.
 pub(crate) struct Active {
     /// The last commit timestamp given out.
     clock: CachePadded<AtomicU64>,
@@ -19,15 +19,15 @@ pub(crate) struct Active {
     stable: CachePadded<AtomicU64>,
     /// Commits become visible in the order of their timestamps: see `order`.
     ordered: bool,
-    /// TxSlots of threads: each is taken by the thread of its number only. Behind them those that everybody may take, and [`UPKEEP`] for the store's own work.
+    /// Slots of threads: each is taken by the thread of its number only. Behind them those that everybody may take, and [`UPKEEP`] for the store's own work.
     tx_slots: Box<[CachePadded<TxSlot>]>,
     /// How many there are of the first kind.
     threads: usize,
 }
 
-/// TxSlots of threads. A store for fewer transactions than that has none: there it is a limit.
+/// Slots of threads. A store for fewer transactions than that has none: there it is a limit.
 const THREADS: usize = 64;
-/// TxSlots for the store's own work: it never waits for transactions to end, and takes none of theirs.
+/// Slots for the store's own work: it never waits for transactions to end, and takes none of theirs.
 const UPKEEP: usize = 2;
 /// The one of whoever settles, one at a time; the one of whoever sweeps.
 const SETTLING: usize = 0;
@@ -109,7 +109,7 @@ impl Active {
         self.stable.fetch_max(stable, SeqCst);
     }
 
-    /// TxSlots of transactions: at least as many as there may be at once.
+    /// Slots of transactions: at least as many as there may be at once.
     #[inline]
     fn transactions(&self) -> usize {
         self.tx_slots.len() - UPKEEP

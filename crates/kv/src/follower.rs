@@ -182,7 +182,7 @@ impl Follower {
     }
 
     /// The same for a store that can be [brought here anew](Self::fetch_seed): while it is [behind](Error::Behind), its copy of the log keeps what has come since it joined. A leader waits for it then
-    /// when the log is full, for its timeout or, if the write quorum needs the copy, longer; so whatever a quorum has acknowledged is in the logs and stores of a quorum all the time,
+    /// when the log is full, for its `stall_timeout` or, if the write quorum needs the copy, longer; so whatever a quorum has acknowledged is in the logs and stores of a quorum all the time,
     /// and the seed and the log meet.
     ///
     /// # Errors

@@ -188,7 +188,7 @@ impl Locks {
         if row.holder == own { Tried::Own } else { busy(row) }
     }
 
-    /// Waits for the lock until somebody older wants us out of the way, or the timeout for one holder passes.
+    /// Waits for the lock until somebody older wants us out of the way, or the time allowed for one holder is over.
     ///
     /// Wound-wait (Rosenkrantz, Stearns, Lewis 1978): who is older tells the holder to give way, who is younger waits. So waiting goes from younger to
     /// older only, and there is no circle; the oldest transaction always gets through. The row is in the order of ages, so who gets the lock from it is older than

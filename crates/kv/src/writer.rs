@@ -479,7 +479,7 @@ impl Writer {
         }
     }
 
-    /// Whether the transaction on `transaction slot` commits through it.
+    /// Whether the transaction in `tx_slot` commits through it.
     #[inline]
     pub(crate) fn is_of(&self, tx_slot: usize) -> bool {
         self.owner.load(Acquire) as usize == tx_slot + 1

@@ -54,7 +54,7 @@ pub(crate) enum Action {
     Rest(Moment),
     /// Leader, of this term, by a lease that was asked for at this moment.
     Elected { lease: i64, ttl: Duration, asked: Moment, term: u64 },
-    /// the timeout has passed; whether somebody else was seen to lead.
+    /// The timeout has passed; `taken`: another candidate leads.
     GiveUp { taken: bool },
 }
 

@@ -9,7 +9,7 @@
 //! | module | what it does with it |
 //! |---|---|
 //! | `mvcc`, `options` | [`Mvcc::create`], [`Mvcc::open`], `begin` |
-//! | `transaction slot` | the clock; who runs since when, and who is about to commit |
+//! | `tx_slot` | the clock; who runs since when, and who is about to commit |
 //! | `transaction` | reads what its snapshot sees; locks what it writes, and copies it |
 //! | `savepoints` | parts of a transaction that are undone alone |
 //! | `header` | the lock of an object, and its chain, found through a word of the allocator |
