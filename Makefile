@@ -3,7 +3,7 @@
 # `check` only reads; `fmt` and `fix` write. `test`, `check` and `crash` are the gate; what ends in `-long`, `fuzz`, `miri`, `tsan`, `demo`, `capi` and the tests of peers, fabric, RocksDB and virtual machines are not in it.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-peers setup-fabric test test-deep crash demo capi check package test-peers test-fabric test-rocksdb fmt fix fuzz test-vm crash-long kill-long every-long recovery-long churn-long object-long space-long bench-long histories-long sim-long soak-replicated miri tsan
+.PHONY: help setup setup-peers setup-fabric test alone test-deep crash demo capi check package test-peers test-fabric test-rocksdb fmt fix fuzz test-vm crash-long kill-long every-long recovery-long churn-long object-long space-long bench-long histories-long sim-long soak-replicated miri tsan
 
 SHELL := /bin/bash
 CARGO ?= cargo
@@ -48,8 +48,14 @@ setup-fabric: ## As setup, and what RDMA needs (Debian's libfabric)
 	@tools/setup.sh --fabric
 
 # What takes longest stands in modules called `deep`.
-test: setup ## Set-up, then the tests, without the slowest ones
+test: setup alone ## Set-up, then the tests, without the slowest ones
 	$(CARGO) test --workspace -- --skip deep::
+
+# In the workspace every crate has the features that any other one asks for; who depends on one has not.
+alone: ## Each package that is published compiles by itself, with its own features: as who depends on it has it
+	for manifest in $$(grep -l '^publish = true' crates/*/Cargo.toml); do $(CARGO) check --quiet --manifest-path $$manifest || exit 1; done
+	for feature in kv heap structures log array mvcc replication serde; do \
+		$(CARGO) check --quiet --manifest-path crates/cairn/Cargo.toml --no-default-features --features $$feature || exit 1; done
 
 test-deep: setup ## The slowest tests: each barrier and each step of a protocol is left out in turn, and some workload notices
 	$(CARGO) test --workspace -- deep::

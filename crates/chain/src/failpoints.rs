@@ -134,19 +134,4 @@ impl Step {
     ];
 }
 
-/// What is left out: nothing, and at no cost, outside of tests.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Failpoints(#[cfg(test)] pub(crate) Option<Step>);
-
-impl Failpoints {
-    #[cfg(test)]
-    pub(crate) fn skips(self, step: Step) -> bool {
-        self.0 == Some(step)
-    }
-
-    #[cfg(not(test))]
-    #[inline(always)]
-    pub(crate) const fn skips(self, _: Step) -> bool {
-        false
-    }
-}
+pmem::failpoints!(test);

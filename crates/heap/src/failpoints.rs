@@ -108,20 +108,4 @@ pub enum Step {
     Epoch,
 }
 
-/// What is left out: nothing, and at no cost, without the feature.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Failpoints(#[cfg(feature = "failpoints")] pub(crate) Option<Step>);
-
-impl Failpoints {
-    #[cfg(feature = "failpoints")]
-    #[inline]
-    pub(crate) fn skips(self, step: Step) -> bool {
-        self.0 == Some(step)
-    }
-
-    #[cfg(not(feature = "failpoints"))]
-    #[inline(always)]
-    pub(crate) const fn skips(self, _: Step) -> bool {
-        false
-    }
-}
+pmem::failpoints!(feature = "failpoints");

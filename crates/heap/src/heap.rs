@@ -213,7 +213,7 @@ impl Heap {
         let closed = pool.was_clean() && (pool.is_read_only() || !pool.is_unsettled());
         drop(pool.region(MAIN)?); // before anything is opened: another engine may have the objects
         tx::pass_over(pool, "mvcc");
-        let (mut cell, twin) = cell::open::<State>(pool.region(STATE)?)?;
+        let (mut cell, other_slot) = cell::open::<State>(pool.region(STATE)?)?;
         let mut state = cell.get();
         let stored = Policy::from_code(state.policy).filter(|_| state_is_sound(&state));
         let stored = stored.ok_or_else(|| Error::Damaged {
@@ -221,7 +221,7 @@ impl Heap {
             offset: 0,
             why: format!("no heap has {state:?}"),
         })?;
-        if twin != SlotState::Equal && !pool.is_read_only() {
+        if other_slot != SlotState::Equal && !pool.is_read_only() {
             cell.update_mirrored(&state)?; // an older copy would tell of another policy, or of no backup
         }
         let mut rest = pool.region(LOGS)?.into_area()?;

@@ -46,6 +46,10 @@ impl Replicated {
         match *self {}
     }
 
+    pub(crate) fn is_cornered(&self) -> bool {
+        match *self {}
+    }
+
     pub(crate) fn into_log(self) -> Option<Log> {
         match self {}
     }

@@ -101,7 +101,7 @@ impl Core {
             return Err(Error::NotALog { region: name.to_owned(), offset: first, why });
         }
         let Parts { superline: area, region, .. } = front.split(region)?;
-        let (cell, twin) = front.open::<Superline>(area)?;
+        let (cell, other_slot) = front.open::<Superline>(area)?;
         let superline = cell.get();
         let room = region.areas().iter().map(|a| a.len() / superline.segment_bytes.max(1)).sum::<u64>();
         superline.validate(front, first, name, room.saturating_mul(superline.segment_bytes))?;
@@ -113,7 +113,7 @@ impl Core {
         let key = key(pool, first, &superline);
         let watermark = Watermark::new(front, first);
         let marked = watermark.map_or(Ok(0), |there| there.read(pool, &key, superline.head_lsn))?;
-        let (space, recovered) = recover(pool, region, geometry, (cell, twin), key, marked, failpoints)?;
+        let (space, recovered) = recover(pool, region, geometry, (cell, other_slot), key, marked, failpoints)?;
         Ok((Self::assemble(pool, first, options, space), recovered))
     }
 

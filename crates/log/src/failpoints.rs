@@ -84,20 +84,4 @@ pub enum Step {
     TellNews,
 }
 
-/// What is left out: nothing, and at no cost, without the feature.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Failpoints(#[cfg(any(test, feature = "failpoints"))] pub(crate) Option<Step>);
-
-impl Failpoints {
-    #[cfg(any(test, feature = "failpoints"))]
-    #[inline]
-    pub(crate) fn skips(self, step: Step) -> bool {
-        self.0 == Some(step)
-    }
-
-    #[cfg(not(any(test, feature = "failpoints")))]
-    #[inline(always)]
-    pub(crate) const fn skips(self, _: Step) -> bool {
-        false
-    }
-}
+pmem::failpoints!(any(test, feature = "failpoints"));

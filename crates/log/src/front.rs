@@ -60,7 +60,7 @@ impl Front {
     }
 
     /// Where the promise's first slot stands.
-    const fn vow_at(self) -> u64 {
+    const fn promise_at(self) -> u64 {
         match self {
             Self::One => PAGE / 2,
             Self::Two => PAGE + SLOT,
@@ -106,7 +106,7 @@ impl Front {
 
     /// Takes the region of a log apart.
     pub(crate) fn split(self, mut region: Region) -> Result<Parts> {
-        let (superline, promise) = region.split_front(self.bytes())?.split_at(self.vow_at())?;
+        let (superline, promise) = region.split_front(self.bytes())?.split_at(self.promise_at())?;
         Ok(Parts { superline, promise, region })
     }
 

@@ -108,7 +108,7 @@ pub(crate) fn recover(
     pool: &Pool,
     region: Region,
     geometry: Geometry,
-    (mut cell, twin): (TwoSlot<Superline>, SlotState),
+    (mut cell, other_slot): (TwoSlot<Superline>, SlotState),
     key: ChecksumKey,
     marked: u64,
     failpoints: Failpoints,
@@ -121,7 +121,7 @@ pub(crate) fn recover(
     if !pool.is_read_only() {
         if superline.closed == 0 {
             reader.settle(&walk)?;
-            if twin != SlotState::Equal {
+            if other_slot != SlotState::Equal {
                 // The superline's cell has drained already, and will not again before the new epoch shows: what a follower then takes for durable is.
                 pool.drain()?;
             }
@@ -135,7 +135,7 @@ pub(crate) fn recover(
         next: Lsn(walk.lsn),
         tail,
         was_closed: superline.closed == 1,
-        superline_repaired: matches!(twin, SlotState::Corrupt | SlotState::Unwritten),
+        superline_repaired: matches!(other_slot, SlotState::Corrupt | SlotState::Unwritten),
     };
     if let Tail::InDoubt { lsn, offset } = tail {
         tracing::warn!(%lsn, offset, "the last record of the log is not whole: it was never forced, or it is damaged");

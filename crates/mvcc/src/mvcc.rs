@@ -181,7 +181,8 @@ impl Mvcc {
             core.named = names.get().all();
         }
         let mut recovery = recovery::run(&core, &recovered, &names.get(), clean)?;
-        recovery.cells = [of_cell, of_names].iter().filter(|twin| **twin == SlotState::Corrupt).count() as u64;
+        recovery.cells =
+            [of_cell, of_names].iter().filter(|other_slot| **other_slot == SlotState::Corrupt).count() as u64;
         if !pool.is_read_only() {
             pool.set_unsettled(true);
             recovery::empty_logs(&core, &recovered)?;

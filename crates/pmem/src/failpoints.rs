@@ -19,3 +19,28 @@ pub(crate) fn drains_ignored() -> bool {
 pub(crate) const fn drains_ignored() -> bool {
     false
 }
+
+/// `Failpoints`: which `Step`, of those in scope, is left out. Nothing is, and at no cost, but where this is compiled in.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! failpoints {
+    ($compiled_in:meta) => {
+        /// What is left out: nothing, and at no cost, where that is not compiled in.
+        #[derive(Clone, Copy, Debug, Default)]
+        pub(crate) struct Failpoints(#[cfg($compiled_in)] pub(crate) Option<Step>);
+
+        impl Failpoints {
+            #[cfg($compiled_in)]
+            #[inline]
+            pub(crate) fn skips(self, step: Step) -> bool {
+                self.0 == Some(step)
+            }
+
+            #[cfg(not($compiled_in))]
+            #[inline(always)]
+            pub(crate) const fn skips(self, _: Step) -> bool {
+                false
+            }
+        }
+    };
+}

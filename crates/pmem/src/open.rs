@@ -197,7 +197,7 @@ impl Options {
     fn read_header(&self, mapping: &Mapping, file_len: u64) -> Result<(Header, RawCell, bool)> {
         let path = mapping.path();
         let mut cell = header_cell();
-        let (bytes, twin) = cell.load(mapping, "pool header")?;
+        let (bytes, other_slot) = cell.load(mapping, "pool header")?;
         let header = Header::decode(&bytes).ok_or(Error::Damaged {
             what: "pool header",
             offset: 0,
@@ -210,7 +210,7 @@ impl Options {
         if mapping.is_read_only() && !header.is_clean() {
             return Err(Error::NeedsRecovery { path: path.to_owned() });
         }
-        let repaired = matches!(twin, SlotState::Corrupt | SlotState::Unwritten);
+        let repaired = matches!(other_slot, SlotState::Corrupt | SlotState::Unwritten);
         if repaired {
             tracing::warn!(path = %path.display(), "one copy of the pool header was not whole; the other one is used");
         }

@@ -135,10 +135,10 @@ impl Ring {
     /// [`Error::Damaged`] if a record that had been acknowledged cannot be read back.
     pub fn open(area: Area) -> Result<(Self, Recovered)> {
         Self::check_len(&area)?;
-        let (mark, records, twin) = MarkCell::open(area)?;
+        let (mark, records, other_slot) = MarkCell::open(area)?;
         records.probe("ring", 0, records.len())?;
         let key = Self::key(&records);
-        let recovered = recover(&records, &key, mark.get(), twin)?;
+        let recovered = recover(&records, &key, mark.get(), other_slot)?;
         let mut ring = Self::at(records, mark, recovered.end.0, recovered.retired.0);
         let pool = ring.area.pool();
         // Unless nothing is unsettled: a program that never opened the ring may have closed the pool.

@@ -80,12 +80,14 @@ impl MarkCell {
     pub(crate) fn open(area: Area) -> Result<(Self, Area, SlotState)> {
         let (first, records, second) = ends(area)?;
         match Split::<MarkApart>::look(&first, &second) {
-            Ok((cell, mark, twin)) => Ok((Self::Apart(Split::opened(first, second, (cell, mark))), records, twin)),
+            Ok((cell, mark, other_slot)) => {
+                Ok((Self::Apart(Split::opened(first, second, (cell, mark))), records, other_slot))
+            }
             // No slot at either end is whole: one of an earlier build, or lost.
             Err(_) => {
                 let (mark, records) = front(first.join(records).join(second))?;
-                let (mark, twin) = TwoSlot::open_unsettled(mark)?;
-                Ok((Self::Together(mark), records, twin))
+                let (mark, other_slot) = TwoSlot::open_unsettled(mark)?;
+                Ok((Self::Together(mark), records, other_slot))
             }
         }
     }

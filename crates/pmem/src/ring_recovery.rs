@@ -90,10 +90,10 @@ struct Reader<'a> {
 /// | begun record, not whole, or any record behind | torn tail: in doubt |
 /// | anything else | clean end |
 ///
-/// and before that, for the mark: equal or older twin: take it; broken twin: the newer mark may have been the damaged one, and
-/// records may be overwritten up to it, so the highest mark that any whole record carries counts; unwritten twin: the same, for
+/// and before that, for the mark: slots equal, or the other one stale: take it; the other one corrupt: the newer mark may have been the damaged one, and
+/// records may be overwritten up to it, so the highest mark that any whole record carries counts; the other one unwritten: the same, for
 /// a first newer mark may have been erased.
-pub(crate) fn recover(area: &Area, key: &ChecksumKey, mark: Mark, twin: SlotState) -> Result<Recovered> {
+pub(crate) fn recover(area: &Area, key: &ChecksumKey, mark: Mark, other_slot: SlotState) -> Result<Recovered> {
     let generation = area.pool().generation();
     if mark.epoch > generation {
         // What is written from now on would be below it, and not be found again.
@@ -112,7 +112,7 @@ pub(crate) fn recover(area: &Area, key: &ChecksumKey, mark: Mark, twin: SlotStat
             expected: mark.min(POSITION_MAX) / LINE * LINE,
         });
     }
-    if matches!(twin, SlotState::Corrupt | SlotState::Unwritten) {
+    if matches!(other_slot, SlotState::Corrupt | SlotState::Unwritten) {
         retired = reader.highest_carried_mark(mark)?;
     }
     let mut records: Vec<RingRecord> = Vec::new();
@@ -151,7 +151,7 @@ pub(crate) fn recover(area: &Area, key: &ChecksumKey, mark: Mark, twin: SlotStat
     }
     let begun = stray || reader.is_begun(at, epoch)?;
     let tail = if begun { Tail::InDoubt { offset } } else { Tail::Clean };
-    Ok(Recovered { records, tail, end: Position(at), retired: Position(retired.min(at)), mark: twin })
+    Ok(Recovered { records, tail, end: Position(at), retired: Position(retired.min(at)), mark: other_slot })
 }
 
 impl Reader<'_> {

@@ -34,8 +34,8 @@ use crate::sim::here;
 /// # let pool = pmem::Options::new().size(1 << 20).create(dir.path().join("p"))?;
 /// use pmem::{SlotState, TwoSlot};
 /// let mut cell = TwoSlot::create(pool.add_region("cell", 4096)?.into_area()?, &1u64)?;
-/// let (mut cell, twin) = TwoSlot::<u64>::open(cell.into_area())?;
-/// assert_eq!(twin, SlotState::Unwritten);
+/// let (mut cell, other_slot) = TwoSlot::<u64>::open(cell.into_area())?;
+/// assert_eq!(other_slot, SlotState::Unwritten);
 /// cell.update(&2)?;
 /// assert_eq!(TwoSlot::<u64>::open(cell.into_area())?.1, SlotState::Stale);
 /// # Ok(()) }
@@ -130,7 +130,7 @@ impl RawCell {
             _ => return damaged(0, 1),
         };
         self.unreadable = matches!(other, Slot::Unreadable(_));
-        let twin = match other {
+        let other_slot = match other {
             Slot::Whole(s, v) if s == sequence => {
                 if v != value {
                     // Two different values under one sequence number were never written by us.
@@ -145,10 +145,10 @@ impl RawCell {
             Slot::Broken(..) | Slot::Unreadable(_) => SlotState::Corrupt,
         };
         (self.sequence, self.current) = (sequence, winner);
-        self.torn = twin == SlotState::Corrupt;
+        self.torn = other_slot == SlotState::Corrupt;
         // The winner may have been read from a cache that outlived its writer: it is persisted before the other slot is written.
         self.in_flight = Some(Moment::FOREIGN);
-        Ok((value, twin))
+        Ok((value, other_slot))
     }
 
     fn read(&self, mapping: &Mapping, what: &'static str, slot: u64) -> Result<Slot> {
@@ -418,14 +418,14 @@ impl<T: Persist> TwoSlot<T> {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_apart(area: Area, stride: u64) -> Result<(Self, SlotState)> {
-        let (mut cell, twin) = Self::load_apart(area, stride)?;
+        let (mut cell, other_slot) = Self::load_apart(area, stride)?;
         let pool = cell.area.pool();
         // Equal copies: the first was drained before the second was written.
-        if twin != SlotState::Equal && !pool.was_clean() && !pool.mapping.is_read_only() {
+        if other_slot != SlotState::Equal && !pool.was_clean() && !pool.mapping.is_read_only() {
             cell.settle()?;
             cell.area.mapping().drain(here())?;
         }
-        Ok((cell, twin))
+        Ok((cell, other_slot))
     }
 
     /// As [`open`](Self::open), but what was read may not be persistent before the caller's drain behind [`settle`](Self::settle).
@@ -434,8 +434,8 @@ impl<T: Persist> TwoSlot<T> {
     }
 
     fn load_apart(area: Area, stride: u64) -> Result<(Self, SlotState)> {
-        let (cell, value, twin) = Self::load(&area, stride)?;
-        Ok((Self { area, cell, value, of: PhantomData }, twin))
+        let (cell, value, other_slot) = Self::load(&area, stride)?;
+        Ok((Self { area, cell, value, of: PhantomData }, other_slot))
     }
 
     /// The newest whole value of a cell with this stride at the start of `area`, and how the other slot looks. Changes nothing.
@@ -443,13 +443,13 @@ impl<T: Persist> TwoSlot<T> {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn look_apart(area: &Area, stride: u64) -> Result<(T, SlotState)> {
-        Self::load(area, stride).map(|(_, value, twin)| (value, twin))
+        Self::load(area, stride).map(|(_, value, other_slot)| (value, other_slot))
     }
 
     fn load(area: &Area, stride: u64) -> Result<(RawCell, T, SlotState)> {
         let expected = const { Typed::<T>::LAYOUT };
         let loaded = Self::cell(area, stride).and_then(|mut cell| Ok((cell.load(area.mapping(), WHAT)?, cell)));
-        let ((bytes, twin), cell) = loaded.map_err(|e| match e {
+        let ((bytes, other_slot), cell) = loaded.map_err(|e| match e {
             Error::Damaged { .. } | Error::OutOfBounds { .. } => {
                 another_type(area, expected, std::any::type_name::<T>()).unwrap_or(e)
             }
@@ -461,7 +461,7 @@ impl<T: Persist> TwoSlot<T> {
             let damaged = Error::Damaged { what: WHAT, offset, found: word(&bytes), expected };
             another_type(area, expected, std::any::type_name::<T>()).unwrap_or(damaged)
         })?;
-        Ok((cell, value, twin))
+        Ok((cell, value, other_slot))
     }
 
     /// The newest value (persistent unless it is only staged).
@@ -567,11 +567,11 @@ impl<T: Persist> Split<T> {
     pub(crate) fn look(first: &Area, second: &Area) -> Result<(RawCell, T, SlotState)> {
         let expected = const { Typed::<T>::LAYOUT };
         let mut cell = TwoSlot::<T>::split_cell(first, second)?;
-        let (bytes, twin) = cell.load(first.mapping(), WHAT)?;
+        let (bytes, other_slot) = cell.load(first.mapping(), WHAT)?;
         let found = from_bytes(&bytes).filter(|v: &Typed<T>| v.layout == expected).map(|v| v.value);
         let offset = first.offset();
         let value = found.ok_or(Error::Damaged { what: WHAT, offset, found: word(&bytes), expected })?;
-        Ok((cell, value, twin))
+        Ok((cell, value, other_slot))
     }
 
     /// The cell that was looked at. Its value may not be persistent before the caller's drain behind [`settle`](Self::settle).

@@ -171,7 +171,7 @@ impl Events {
         if self.classes.swap(notify.0, Relaxed) == notify.0 {
             return;
         }
-        if !knew {
+        if !(knew && self.wants(class::EXPIRED)) {
             // From here on every change is learnt; what was there before is looked for.
             line.due = watch::Due::default();
         }

@@ -93,10 +93,6 @@ impl Array {
         self.check_usable()?;
         let members = parts.in_order();
         let placed = std::mem::take(&mut parts.placed);
-        if members.is_empty() {
-            self.drain(&placed)?;
-            return Ok(Committed { array: self, sequence: 0, members });
-        }
         parts.list.iter_mut().try_for_each(|part| self.take_space(part))?;
         let is_due = parts.list.iter().any(|part| part.is_due);
 
@@ -115,6 +111,9 @@ impl Array {
         };
         if !first.is_empty() {
             self.drain(&first)?;
+        }
+        if members.is_empty() {
+            return Ok(Committed { array: self, sequence: 0, members });
         }
 
         if self.starving.load(SeqCst) > 0 {

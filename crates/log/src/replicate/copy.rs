@@ -311,19 +311,19 @@ impl Log {
                 (region.areas().first().map_or(0, pmem::Area::offset), "it was begun with another size");
             return Err(Error::NotALog { region: name.to_owned(), offset, why });
         }
-        let Parts { superline: superline_area, promise: vow_area, region } = front.split(region)?;
+        let Parts { superline: superline_area, promise: promise_area, region } = front.split(region)?;
         let promise = Promise::new(layout, me);
         let mut superline = Superline::new(front, layout.log, layout.segment_bytes, layout.segments);
         superline.version = COPY_VERSION;
         superline.closed = 0;
         if failpoints.skips(Step::PromiseFirst) {
             let cell = front.create(superline_area, &superline)?;
-            return Ok(Self::assemble(region, cell, front.create(vow_area, &promise)?));
+            return Ok(Self::assemble(region, cell, front.create(promise_area, &promise)?));
         }
         // The superline last: a copy without one is not a copy yet.
-        let vow_cell = front.create(vow_area, &promise)?;
+        let promise_cell = front.create(promise_area, &promise)?;
         let cell = front.create(superline_area, &superline)?;
-        Ok(Self::assemble(region, cell, vow_cell))
+        Ok(Self::assemble(region, cell, promise_cell))
     }
 
     /// Opens the copy in a region.
@@ -335,7 +335,7 @@ impl Log {
         if region.kind() != REGION_KIND.code() || region.areas()[0].len() <= front.bytes() {
             return Err(not("the directory says it is something else"));
         }
-        let Parts { superline: superline_area, promise: vow_area, region } = front.split(region)?;
+        let Parts { superline: superline_area, promise: promise_area, region } = front.split(region)?;
         let (cell, _) = front.open::<Superline>(superline_area)?;
         let superline = cell.get();
         superline.validate(front, first, name, region.len())?;
@@ -345,11 +345,11 @@ impl Log {
         if region.areas().len() != 1 {
             return Err(not("its segments are not one behind the other"));
         }
-        let (vow_cell, _) = front.open::<Promise>(vow_area)?;
-        if vow_cell.get().magic != MAGIC {
+        let (promise_cell, _) = front.open::<Promise>(promise_area)?;
+        if promise_cell.get().magic != MAGIC {
             return Err(not("its promise has another magic"));
         }
-        Ok(Self::assemble(region, cell, vow_cell))
+        Ok(Self::assemble(region, cell, promise_cell))
     }
 
     fn assemble(region: Region, cell: TwoSlot<Superline>, promise: TwoSlot<Promise>) -> Self {

@@ -220,13 +220,13 @@ fn detected(reference: &Reference, bytes: &[u8], found: &Found) -> Verdict {
 fn cells(reference: &Reference, found: &Found) -> Verdict {
     let mut worst = Outcome::Equal;
     for (i, (cell, expected)) in found.cells.iter().zip(&reference.found.cells).enumerate() {
-        let (Ok((value, twin)), Ok((good, usual))) = (cell, expected) else { continue };
-        let broken = *twin == SlotState::Corrupt;
+        let (Ok((value, other_slot)), Ok((good, usual))) = (cell, expected) else { continue };
+        let broken = *other_slot == SlotState::Corrupt;
         worst = worst.max(match () {
-            () if value == good && twin == usual => Outcome::Equal,
+            () if value == good && other_slot == usual => Outcome::Equal,
             () if value == good && broken => Outcome::Repaired,
             () if i == 0 && *value == reference.older && broken => Outcome::InDoubt,
-            () => fail!("cell {i} holds {value:x?} ({twin:?}), expected {good:x?} ({usual:?})"),
+            () => fail!("cell {i} holds {value:x?} ({other_slot:?}), expected {good:x?} ({usual:?})"),
         });
     }
     Ok(worst)

@@ -70,7 +70,7 @@ pub(crate) fn walk(sim: &Arc<Sim>, expected: &[Object]) -> Found {
 
 fn cells(pool: &Pool) -> Result<Vec<Result<(Value, pmem::SlotState)>>> {
     let (single, mirrored) = pool.region("cells")?.into_area()?.split_at(TwoSlot::<Value>::SIZE)?;
-    let read = |area| TwoSlot::<Value>::open(area).map(|(cell, twin)| (cell.get(), twin));
+    let read = |area| TwoSlot::<Value>::open(area).map(|(cell, other_slot)| (cell.get(), other_slot));
     Ok(vec![read(single), read(mirrored)])
 }
 

@@ -73,9 +73,9 @@ impl Due {
         }
     }
 
-    /// What a look has found, which began when `touched` was set, unless more is known of it since.
+    /// What a look has found, which began when `touched` was set, unless more is known of it since; nothing of one that began before all was forgotten.
     fn found(&mut self, all: Vec<(Vec<u8>, u64)>) {
-        let (keys, databases) = self.touched.take().unwrap_or_default();
+        let Some((keys, databases)) = self.touched.take() else { return };
         for (key, moment) in all {
             if !keys.contains(&key) && !key.first().is_some_and(|db| databases.contains(db)) {
                 self.add(&key, moment);
@@ -193,6 +193,18 @@ mod tests {
 
     fn change(text: &str, was_there: bool, moment: Option<u64>) -> Expiry {
         Expiry { key: key(text), was_there, moment }
+    }
+
+    /// All is forgotten while a look is under way: what that has found may be gone since, and nobody would have noted it.
+    #[test]
+    fn a_look_that_began_before_all_was_forgotten_adds_nothing() {
+        let mut due = Due { touched: Some(Default::default()), ..Due::default() };
+        due.found(vec![(key("a"), 5)]);
+        assert_eq!(due.some(9), [(key("a"), 5)]);
+        due.touched = Some(Default::default());
+        due = Due::default();
+        due.found(vec![(key("b"), 6)]);
+        assert_eq!(due.some(9), []);
     }
 
     fn missing(due: &mut Due, now: u64) -> Vec<Vec<u8>> {
