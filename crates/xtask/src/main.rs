@@ -6,11 +6,12 @@ use std::io;
 use std::process::ExitCode;
 
 use xtask::metadata::Metadata;
-use xtask::{Problem, arrows, header, licences, links, messages, unsafe_code};
+use xtask::{Problem, arrows, circles, header, licences, links, messages, unsafe_code};
 
-const USAGE: &str = "usage: cargo xtask check | header
+const USAGE: &str = "usage: cargo xtask check | circles [CRATE..] | header
 
-check   dependency arrows, licences, where unsafe code is, the links in Markdown files, the messages of errors, the C header
+check   dependency arrows, circles of modules, licences, where unsafe code is, the links in Markdown files, the messages of errors, the C header
+circles how many circles of modules each crate has; of a crate that is named, which, and what ties them
 header  writes crates/capi/include/cairn.h from the sources of capi
 Exit code 0: all hold; 1: violations, each printed; 2: wrong usage, or cargo or a file could not be read.";
 
@@ -19,6 +20,9 @@ fn main() -> ExitCode {
     let problems = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["check"] => check(),
         ["header"] => Metadata::load().and_then(|metadata| header::write(&metadata.workspace_root)).map(|()| vec![]),
+        ["circles", ref names @ ..] => {
+            Metadata::load().and_then(|metadata| circles::print(&metadata, names)).map(|()| vec![])
+        }
         ["--help" | "-h"] => {
             println!("{USAGE}");
             return ExitCode::SUCCESS;
@@ -48,6 +52,7 @@ fn check() -> io::Result<Vec<Problem>> {
     let metadata = Metadata::load()?;
     let rules = [
         ("dependency arrows", arrows::check(&metadata)),
+        ("circles of modules", circles::check(&metadata)?),
         ("licences", licences::check(&metadata)),
         ("unsafe code", unsafe_code::check(&metadata)?),
         ("links", links::check(&metadata.workspace_root)?),

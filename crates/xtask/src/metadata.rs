@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde::Deserialize;
@@ -43,6 +43,13 @@ impl Package {
     #[must_use]
     pub fn short(&self) -> &str {
         short(&self.name)
+    }
+
+    /// The root file of each library and binary.
+    pub fn roots(&self) -> impl Iterator<Item = &Path> {
+        let linked = |kind: &String| ["lib", "rlib", "cdylib", "staticlib", "proc-macro", "bin"].contains(&&**kind);
+        let roots = self.targets.iter().filter(move |target| target.kind.iter().any(linked));
+        roots.map(|target| target.src_path.as_path())
     }
 }
 

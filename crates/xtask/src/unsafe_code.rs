@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::Problem;
-use crate::metadata::{Metadata, Package};
+use crate::metadata::Metadata;
 
 /// Crates where unsafe code is the point.
 const UNSAFE: &[&str] = &["pmem"];
@@ -23,16 +23,11 @@ pub fn check(metadata: &Metadata) -> io::Result<Vec<Problem>> {
         if UNSAFE.contains(&package.short()) {
             continue;
         }
-        for root in roots(package) {
+        for root in package.roots() {
             problems.extend(check_root(package.short(), root)?);
         }
     }
     Ok(problems)
-}
-
-fn roots(package: &Package) -> impl Iterator<Item = &Path> {
-    let linked = |kind: &String| ["lib", "rlib", "cdylib", "staticlib", "proc-macro", "bin"].contains(&kind.as_str());
-    package.targets.iter().filter(move |target| target.kind.iter().any(linked)).map(|target| target.src_path.as_path())
 }
 
 fn check_root(package: &str, root: &Path) -> io::Result<Vec<Problem>> {
