@@ -20,7 +20,6 @@ const ALLOWED: &[(&str, usize)] = &[
     ("crash", 8),
     ("demo", 5),
     ("eaw", 5),
-    ("fabric", 16),
     ("heap", 24),
     ("kv", 38),
     ("log", 12),

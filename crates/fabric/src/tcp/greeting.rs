@@ -11,6 +11,7 @@ use rustls::{ClientConnection, Connection as Session, ServerConnection};
 use super::outgoing::Outgoing;
 use super::stream::{Sealed, Stream};
 use crate::auth::{self, Handshake, Role};
+use crate::poll::poll_for;
 use crate::{Error, Options, Result, clock};
 
 /// A stream whose other end has proved who it is.
@@ -57,7 +58,7 @@ pub(crate) fn connect(address: SocketAddr, host: &str, options: &Options) -> Res
         if left.is_zero() {
             return Err(unreachable("it did not answer in time".into()));
         }
-        super::stream::poll_for(&mut [greeting.poll_fd()], left)?;
+        poll_for(&mut [greeting.poll_fd()], left)?;
     }
     Ok(greeting.finish())
 }

@@ -7,8 +7,10 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 use rustls::Connection as Session;
+
+use crate::poll::poll_for;
 
 /// Bytes that are taken from the socket at once.
 pub(crate) const CHUNK: usize = 128 << 10;
@@ -115,14 +117,6 @@ impl Stream {
     /// Waits until the socket may be written.
     pub(crate) fn wait_writable(&self, wait: Duration) -> io::Result<()> {
         poll_for(&mut [PollFd::new(&self.socket, PollFlags::OUT)], wait)
-    }
-}
-
-pub(crate) fn poll_for(fds: &mut [PollFd<'_>], wait: Duration) -> io::Result<()> {
-    let seconds = i64::try_from(wait.as_secs()).unwrap_or(i64::MAX);
-    match poll(fds, Some(&Timespec { tv_sec: seconds, tv_nsec: wait.subsec_nanos().into() })) {
-        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-        Err(error) => Err(error.into()),
     }
 }
 
