@@ -23,7 +23,6 @@ const ALLOWED: &[(&str, usize)] = &[
     ("heap", 24),
     ("kv", 38),
     ("log", 12),
-    ("membership", 11),
     ("mvcc", 13),
     ("peers", 5),
     ("pmem", 15),

@@ -157,7 +157,7 @@ impl Link {
         Ok(())
     }
 
-    pub(super) fn has_urgent(&self) -> bool {
+    fn has_urgent(&self) -> bool {
         self.has_urgent.load(Ordering::SeqCst)
     }
 
