@@ -21,7 +21,7 @@
 //! | [`tcp`] | over TCP, with or without TLS |
 //! | `libfabric` | RDMA, or what libfabric has instead (a feature; Debian's libfabric-dev) |
 //!
-//! Further ones are held to the same by the checks of the feature `conformance`. What those between processes share: `auth`, proving to know a secret; `wire`, frames as bytes; `intake`, what an end does with them; `reads`, `answers`: those
+//! Further ones are held to the same by the checks of the crate `fabric-conformance`. What those between processes share: `auth`, proving to know a secret; `wire`, frames as bytes; `intake`, what an end does with them; `reads`, `answers`: those
 //! that wait for answers, at either end; `target`, what is checked before a window is touched; `clock`, `poll`: time, and waiting for descriptors. `raw` has all unsafe code.
 //!
 //! # What every backend promises
@@ -62,8 +62,6 @@ mod answers;
 mod auth;
 mod choice;
 mod clock;
-#[cfg(feature = "conformance")]
-pub mod conformance;
 mod connection;
 mod error;
 #[cfg(any(test, feature = "fuzzing"))]
