@@ -9,7 +9,8 @@
 //! | `connection` | [`Sender`] and [`Receiver`], for two threads; [`Event`], what arrives |
 //! | `wait`, `watch` | [`wait`]: one thread waits for several receivers; [`Watch`], by what it is woken |
 //! | `options` | [`Options`]: how an end connects, and whom it trusts |
-//! | `transport`, `choice` | [`Transport`]: by which backend; [`connect`], [`Listener`], by whichever the options name |
+//! | `transport`, `provider` | [`Transport`]: by which backend; of libfabric, by which provider |
+//! | `choice` | [`connect`], [`Listener`]: by whichever the options name |
 //! | `limits` | what one operation takes: [`MESSAGE_MAX`], [`WRITE_MAX`], [`READ_MAX`], [`READS_MAX`] |
 //! | `error` | [`Error`]; [`Reason`], why a connection is over |
 //!
