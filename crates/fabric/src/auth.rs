@@ -16,7 +16,7 @@ use hmac::{Hmac, Mac};
 use sha2::Sha256;
 
 /// Bytes of a nonce, and of a proof.
-pub(crate) const PART: usize = 32;
+const PART: usize = 32;
 
 /// What this crate speaks: changes with every change of [`wire`](crate::wire).
 const PROTOCOL: &[u8] = b"cairn fabric 1";

@@ -5,15 +5,6 @@ use std::time::Duration;
 
 use crate::{Access, Reason, Result, Watch};
 
-/// Most bytes of a message.
-pub const MESSAGE_MAX: usize = 64 << 10;
-/// Most bytes of one write.
-pub const WRITE_MAX: usize = 1 << 30;
-/// Most bytes of one read.
-pub const READ_MAX: u32 = 4 << 20;
-/// Most reads of one end that are not answered yet.
-pub const READS_MAX: usize = 16;
-
 /// The half of an end that asks. Operations take effect at the peer in the order of the calls; none is waited for, so `Ok` says only that it was taken.
 ///
 /// An error says that the connection is over, but for [`Error::TooLong`](crate::Error::TooLong) and [`Error::TooManyReads`](crate::Error::TooManyReads),
@@ -22,7 +13,7 @@ pub trait Sender: Send {
     /// Puts `bytes` at `offset` of the peer's window. The peer notices nothing.
     ///
     /// # Errors
-    /// The connection is over, or the peer took nothing for too long; more than [`WRITE_MAX`] bytes.
+    /// The connection is over, or the peer took nothing for too long; more than [`WRITE_MAX`](crate::WRITE_MAX) bytes.
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()>;
 
     /// The same, and then [`Event::Written`] there: with `imm` alone, as hardware has it. Offset and length are for `imm` or a message to tell.
@@ -34,13 +25,13 @@ pub trait Sender: Send {
     /// Asks for `len` bytes at `offset` of the peer's window: [`Event::Read`] with `tag` at this end. It sees what this end wrote before.
     ///
     /// # Errors
-    /// As for [`write`](Self::write); more than [`READ_MAX`] bytes; [`READS_MAX`] reads wait for their answers already.
+    /// As for [`write`](Self::write); more than [`READ_MAX`](crate::READ_MAX) bytes; [`READS_MAX`](crate::READS_MAX) reads wait for their answers already.
     fn read(&mut self, offset: u64, len: u32, tag: u32) -> Result<()>;
 
     /// [`Event::Message`] there, in order with writes.
     ///
     /// # Errors
-    /// As for [`write`](Self::write); more than [`MESSAGE_MAX`] bytes.
+    /// As for [`write`](Self::write); more than [`MESSAGE_MAX`](crate::MESSAGE_MAX) bytes.
     fn send(&mut self, message: &[u8]) -> Result<()>;
 
     /// Hands over what was gathered: until then any operation may still wait at this end.

@@ -4,12 +4,14 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | `window` | [`Window`]: the memory that a peer reaches; [`Memory`], a simple one |
+//! | `raw` | [`Window`]: the memory that a peer reaches; [`Memory`], a simple one |
 //! | `access` | [`Access`]: what the peer may do with it now; taking it away is synchronous |
 //! | `connection` | [`Sender`] and [`Receiver`], for two threads; [`Event`], what arrives |
-//! | `wait` | [`wait`]: one thread waits for several receivers |
+//! | `wait`, `watch` | [`wait`]: one thread waits for several receivers; [`Watch`], by what it is woken |
 //! | `options` | [`Options`]: how an end connects, and whom it trusts |
-//! | `transport` | [`Transport`]: by which backend; [`connect`], [`Listener`] |
+//! | `transport`, `provider` | [`Transport`]: by which backend; of libfabric, by which provider |
+//! | `choice` | [`connect`], [`Listener`]: by whichever the options name |
+//! | `limits` | what one operation takes: [`MESSAGE_MAX`], [`WRITE_MAX`], [`READ_MAX`], [`READS_MAX`] |
 //! | `error` | [`Error`]; [`Reason`], why a connection is over |
 //!
 //! and the backends:
@@ -20,8 +22,8 @@
 //! | [`tcp`] | over TCP, with or without TLS |
 //! | `libfabric` | RDMA, or what libfabric has instead (a feature; Debian's libfabric-dev) |
 //!
-//! Further ones are held to the same by the checks of the feature `conformance`. What those between processes share: `auth`, proving to know a secret; `wire`, frames as bytes; `intake`, what an end does with them; `reads`, `answers`: those
-//! that wait for answers, at either end; `target`, what is checked before a window is touched; `limits`, `clock`; `raw`, the unsafe code.
+//! Further ones are held to the same by the checks of the crate `fabric-conformance`. What those between processes share: `auth`, proving to know a secret; `wire`, frames as bytes; `intake`, what an end does with them; `reads`, `answers`: those
+//! that wait for answers, at either end; `target`, what is checked before a window is touched; `clock`, `poll`: time, and waiting for descriptors. `raw` has all unsafe code.
 //!
 //! # What every backend promises
 //!
@@ -59,9 +61,8 @@
 mod access;
 mod answers;
 mod auth;
+mod choice;
 mod clock;
-#[cfg(feature = "conformance")]
-pub mod conformance;
 mod connection;
 mod error;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -71,6 +72,9 @@ mod intake;
 pub mod libfabric;
 mod limits;
 mod options;
+mod poll;
+#[cfg(feature = "libfabric")]
+mod provider;
 #[allow(unsafe_code)]
 mod raw;
 mod reads;
@@ -79,14 +83,16 @@ mod target;
 pub mod tcp;
 mod transport;
 mod wait;
-mod window;
+mod watch;
 mod wire;
 
 pub use access::{Access, Rights};
-pub use connection::{Connection, Event, MESSAGE_MAX, READ_MAX, READS_MAX, Receiver, Sender, WRITE_MAX};
+pub use choice::{Listener, connect};
+pub use connection::{Connection, Event, Receiver, Sender};
 pub use error::{Error, Reason, Result, Violation};
+pub use limits::{MESSAGE_MAX, READ_MAX, READS_MAX, WRITE_MAX};
 pub use options::{Options, Secret, Tls};
-pub use raw::{Address, Memory};
-pub use transport::{Listener, Transport, connect};
-pub use wait::{Ready, Watch, wait};
-pub use window::Window;
+pub use raw::{Address, Memory, Window};
+pub use transport::Transport;
+pub use wait::wait;
+pub use watch::{Ready, Watch};

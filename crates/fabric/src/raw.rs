@@ -1,125 +1,20 @@
-//! What is not safe by itself: memory that a device reaches; a question to the system that rustix does not know.
+//! What is not safe by itself, and what it relies on: memory that a device reaches; a question to the system that rustix does not know.
+//!
+//! | module | what it is |
+//! |---|---|
+//! | `address` | [`Address`]: where a window is; who makes one answers for the memory |
+//! | `window` | [`Window`]: the memory that a peer reaches |
+//! | `memory` | [`Memory`], a simple one |
+//! | `socket` | what of a socket's bytes has been acknowledged |
+//! | `libfabric` | one endpoint of libfabric (a feature) |
 
+mod address;
 #[cfg(feature = "libfabric")]
 pub(crate) mod libfabric;
+mod memory;
+pub(crate) mod socket;
+mod window;
 
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
-use std::io;
-use std::net::TcpStream;
-use std::os::fd::AsRawFd as _;
-use std::ptr::NonNull;
-
-use parking_lot::RwLock;
-
-use crate::Window;
-
-/// The place of a [`Window`] in memory, for registering with a device.
-#[derive(Clone, Copy, Debug)]
-pub struct Address(NonNull<u8>);
-
-// SAFETY: a place; what may be done there, and by whom, is what `new` asks for.
-unsafe impl Send for Address {}
-// SAFETY: likewise.
-unsafe impl Sync for Address {}
-
-impl Address {
-    /// The window whose first byte is at `first`.
-    ///
-    /// # Safety
-    /// As long as the window exists, [`Window::len`] bytes from `first` are mapped, and may be read and written by a device at any time, as
-    /// by another process: no reference to them is alive but for instants in which no connection gives access.
-    #[must_use]
-    pub const unsafe fn new(first: NonNull<u8>) -> Self {
-        Self(first)
-    }
-
-    /// The first byte.
-    #[must_use]
-    pub const fn first(self) -> NonNull<u8> {
-        self.0
-    }
-}
-
-/// A window of ordinary memory, zeroed, at the start of a page.
-#[derive(Debug)]
-pub struct Memory {
-    first: NonNull<u8>,
-    layout: Layout,
-    /// Orders what software does here; a device does not ask.
-    lock: RwLock<()>,
-}
-
-// SAFETY: the bytes are reached under `lock` alone, or by a device.
-unsafe impl Send for Memory {}
-// SAFETY: likewise.
-unsafe impl Sync for Memory {}
-
-impl Memory {
-    /// Of that many bytes.
-    ///
-    /// # Panics
-    /// Of more bytes than an address space has.
-    #[must_use]
-    pub fn new(bytes: usize) -> Self {
-        #[expect(clippy::expect_used, reason = "documented; as Vec::with_capacity does")]
-        let layout = Layout::from_size_align(bytes.max(1), 4096).expect("a size that fits into memory");
-        // SAFETY: the size is not zero.
-        let Some(first) = NonNull::new(unsafe { alloc_zeroed(layout) }) else { handle_alloc_error(layout) };
-        Self { first, layout, lock: RwLock::new(()) }
-    }
-
-    /// Where `len` bytes at `offset` are.
-    fn place(&self, offset: u64, len: usize) -> io::Result<*mut u8> {
-        let end = offset.checked_add(len as u64).filter(|&end| end <= self.layout.size() as u64);
-        if end.is_none() {
-            let text = format!("{len} bytes at {offset} are not in a window of {} bytes", self.layout.size());
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-        }
-        // SAFETY: inside the allocation, checked above.
-        Ok(unsafe { self.first.as_ptr().add(offset as usize) })
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        // SAFETY: from `alloc_zeroed` with this layout.
-        unsafe { dealloc(self.first.as_ptr(), self.layout) }
-    }
-}
-
-impl Window for Memory {
-    fn len(&self) -> u64 {
-        self.layout.size() as u64
-    }
-
-    #[expect(clippy::disallowed_methods, reason = "a device may write here: there can be no slice to copy into")]
-    fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        let to = self.place(offset, bytes.len())?;
-        let _alone = self.lock.write();
-        // SAFETY: `place` checked the bounds; nobody else writes, and `bytes` is not in here, since no reference to what is in here is given out.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) }
-        Ok(())
-    }
-
-    #[expect(clippy::disallowed_methods, reason = "a device may write here: there can be no slice to copy from")]
-    fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        let from = self.place(offset, into.len())?;
-        let _shared = self.lock.read();
-        // SAFETY: as for `write`.
-        unsafe { std::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) }
-        Ok(())
-    }
-
-    fn address(&self) -> Option<Address> {
-        // SAFETY: the allocation lives as long as `self`, and no reference into it is ever made.
-        Some(unsafe { Address::new(self.first) })
-    }
-}
-
-/// Bytes that were sent and the peer's system has not acknowledged; 0 also if that cannot be told any more.
-pub(crate) fn unacknowledged(socket: &TcpStream) -> usize {
-    let mut bytes: libc::c_int = 0;
-    // SAFETY: the request writes one int, and the descriptor is open.
-    let told = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
-    if told == 0 { usize::try_from(bytes).unwrap_or(0) } else { 0 }
-}
+pub use address::Address;
+pub use memory::Memory;
+pub use window::Window;

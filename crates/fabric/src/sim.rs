@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `faults` | how bad the network is |
 //! | `network` | what the test's driver holds: nodes, connections, faults on demand, steps |
-//! | `state` | links, frames under way, and what is due when |
+//! | `state` | nodes, links, frames under way, and what is due when |
 //! | `delivery` | what a frame does where it arrives |
 //! | `endings` | how links end: closed, lost, reset, crashed |
 //! | `torn` | which part of a write arrives when it is cut off |
@@ -28,4 +28,5 @@ mod tests;
 mod torn;
 
 pub use faults::Faults;
-pub use network::{Network, Node};
+pub use network::Network;
+pub use state::Node;

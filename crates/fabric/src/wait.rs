@@ -1,46 +1,8 @@
 //! Waiting for several receivers at once.
 
-use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags};
-
-use crate::tcp::stream::poll_for;
-use crate::{Receiver, Result, clock};
-
-/// Descriptors of all receivers, at most. Those that have no place any more are looked at now and then.
-const PLACES: usize = 32;
-const POLL_INTERVAL: Duration = Duration::from_millis(1);
-
-/// By what receivers are woken that one thread waits for; each says so in [`Receiver::watch`].
-pub struct Watch<'a> {
-    places: [Option<(BorrowedFd<'a>, PollFlags)>; PLACES],
-    /// Whose each place is: its number among the receivers.
-    whose: [usize; PLACES],
-    used: usize,
-    receiver: usize,
-    limit: Duration,
-    spin: Duration,
-    ready: Ready,
-}
-
-/// Which of the receivers that were waited for may have something, by their numbers in the order they were given.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ready(u64);
-
-impl Ready {
-    /// Whether that one may.
-    #[must_use]
-    pub const fn has(self, receiver: usize) -> bool {
-        receiver >= u64::BITS as usize || self.0 >> receiver & 1 == 1
-    }
-
-    const fn add(&mut self, receiver: usize) {
-        if receiver < u64::BITS as usize {
-            self.0 |= 1 << receiver;
-        }
-    }
-}
+use crate::{Ready, Receiver, Result, Watch};
 
 /// Sleeps until one of them may have something, `wait` at most, and says which. Polling those, without waiting, is left to the caller; one may turn out to
 /// have nothing.
@@ -48,74 +10,10 @@ impl Ready {
 /// # Errors
 /// The system cannot wait.
 pub fn wait<'a>(receivers: impl IntoIterator<Item = &'a mut dyn Receiver>, wait: Duration) -> Result<Ready> {
-    let mut watch = Watch {
-        places: [None; PLACES],
-        whose: [0; PLACES],
-        used: 0,
-        receiver: 0,
-        limit: wait,
-        spin: Duration::ZERO,
-        ready: Ready::default(),
-    };
+    let mut watch = Watch::new(wait);
     for receiver in receivers {
         receiver.watch(&mut watch);
-        watch.receiver += 1;
+        watch.next_receiver();
     }
     watch.wait()
-}
-
-impl<'a> Watch<'a> {
-    /// There may be something once this can be read; or written, if that is wanted.
-    pub fn on(&mut self, what: &'a impl AsFd, also_writable: bool) {
-        let flags = if also_writable { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-        match self.places.get_mut(self.used) {
-            Some(place) => {
-                *place = Some((what.as_fd(), flags));
-                self.whose[self.used] = self.receiver;
-                self.used += 1;
-            }
-            None => self.within(POLL_INTERVAL),
-        }
-    }
-
-    /// There may be something after so long, whatever else is seen; zero if there may be now.
-    pub fn within(&mut self, limit: Duration) {
-        self.limit = self.limit.min(limit);
-        self.ready.add(self.receiver);
-    }
-
-    /// Who waits for so long looks again and again before it sleeps.
-    pub fn spinning(&mut self, spin: Duration) {
-        self.spin = self.spin.max(spin);
-    }
-
-    fn wait(self) -> Result<Ready> {
-        let Self { places, whose, used, limit, spin, mut ready, .. } = self;
-        let Some((first, _)) = places[0] else {
-            poll_for(&mut [], limit)?;
-            return Ok(ready);
-        };
-        // The places behind those in use are not looked at.
-        let mut fds = places.map(|place| {
-            let (fd, flags) = place.unwrap_or((first, PollFlags::empty()));
-            PollFd::from_borrowed_fd(fd, flags)
-        });
-        let fds = &mut fds[..used];
-        let is_quiet = |fds: &[PollFd<'_>]| fds.iter().all(|fd| fd.revents().is_empty());
-        let mut left = limit;
-        if !spin.is_zero() && !limit.is_zero() {
-            let began = clock::now();
-            let spin = spin.min(limit);
-            while left > limit - spin {
-                poll_for(fds, Duration::ZERO)?;
-                left = if is_quiet(fds) { limit.saturating_sub(began.elapsed()) } else { Duration::ZERO };
-            }
-        }
-        if is_quiet(fds) {
-            poll_for(fds, left)?;
-        }
-        let woken = fds.iter().zip(whose).filter(|(fd, _)| !fd.revents().is_empty());
-        woken.for_each(|(_, receiver)| ready.add(receiver));
-        Ok(ready)
-    }
 }

@@ -2,7 +2,7 @@
 
 use etcd_client::{Certificate, ConnectOptions, Identity, TlsOptions};
 
-use crate::members::argument;
+use crate::arguments::argument;
 use crate::{Error, Result};
 
 /// The addresses of etcd's members, who this program is to them, and whom it trusts.

@@ -9,10 +9,11 @@ use tokio::sync::oneshot;
 use crate::clock::Moment;
 use crate::etcd::{Claim, Etcd, Failure};
 use crate::holding::Holding;
+use crate::inner::Inner;
 use crate::keeper::{Lease, give_back, keep};
-use crate::members::{Inner, Member, Members, value_of};
-use crate::tenure::{Tenure, Why};
-use crate::{Error, Result};
+use crate::member::value_of;
+use crate::tenure::Tenure;
+use crate::{Error, Member, Result, Why};
 
 /// Says where a copy is, until it is dropped.
 #[derive(Debug)]
@@ -75,12 +76,11 @@ struct Announcer {
     ttl: Duration,
 }
 
-pub(crate) fn announce(members: &Members, member: &Member, ttl: Duration) -> Result<Announcement> {
-    let inner = members.0.clone();
+pub(crate) fn announce(inner: Arc<Inner>, member: &Member, ttl: Duration) -> Result<Announcement> {
     let announcer = Announcer {
         etcd: inner.etcd.clone(),
         timeout: inner.timeout,
-        key: members.copy_key(&member.name),
+        key: inner.copy_key(&member.name),
         value: value_of(member)?,
         ttl,
     };

@@ -1,18 +1,20 @@
 //! Carries out what the candidate's state machine says.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::candidate::{Action, Candidate, Event, Place};
 use crate::clock::Moment;
 use crate::etcd::{Attempt, Claim, Etcd, Failure};
 use crate::holding::Holding;
+use crate::inner::Inner;
 use crate::keeper::{Lease, give_back};
 use crate::leadership::{self, Leadership};
-use crate::members::{Member, Members, value_of};
-use crate::{Error, Result};
+use crate::member::value_of;
+use crate::{Error, Member, Result};
 
 struct Campaign {
-    etcd: std::sync::Arc<Etcd>,
+    etcd: Arc<Etcd>,
     timeout: Duration,
     key: String,
     value: Vec<u8>,
@@ -23,10 +25,9 @@ struct Campaign {
     silence: Option<String>,
 }
 
-pub(crate) fn campaign(members: &Members, member: &Member, ttl: Duration, limit: Duration) -> Result<Leadership> {
-    let inner = members.0.clone();
+pub(crate) fn campaign(inner: Arc<Inner>, member: &Member, ttl: Duration, limit: Duration) -> Result<Leadership> {
     let (etcd, timeout) = (inner.etcd.clone(), inner.timeout);
-    let (key, value) = (members.leader_key(), value_of(member)?);
+    let (key, value) = (inner.leader_key(), value_of(member)?);
     let (name, started) = (member.name.clone(), Moment::now());
     let campaign = Campaign { etcd, timeout, key, value, ttl, revision: 0, silence: None };
     let (lease, term) = inner.runtime.wait(move || campaign.run(name, started, limit))?;

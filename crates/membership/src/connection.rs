@@ -18,7 +18,7 @@ use crate::verdict::{Verdict, is_of_configuration, judge, why};
 use crate::{Access, Error};
 
 /// Longest that a log-in takes.
-pub(crate) const LOG_IN: Duration = Duration::from_secs(5);
+const LOG_IN: Duration = Duration::from_secs(5);
 /// Behind the first failure, and at most.
 const PAUSE: Duration = Duration::from_millis(100);
 const PAUSE_MOST: Duration = Duration::from_secs(2);

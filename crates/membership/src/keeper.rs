@@ -7,8 +7,8 @@ use tokio::sync::oneshot;
 use crate::clock::Moment;
 use crate::etcd::{Attempt, Etcd, Failure, Renewals};
 use crate::holding::{Action, Event, Holding};
-use crate::tenure::{Tenure, Why};
-use crate::{Error, Result};
+use crate::tenure::Tenure;
+use crate::{Error, Result, Why};
 
 /// A lease, and the key that is bound to it.
 pub(crate) struct Lease {

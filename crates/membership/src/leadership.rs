@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use crate::inner::Inner;
 use crate::keeper::{Lease, give_back, keep};
-use crate::members::{Inner, Member};
-use crate::tenure::{Tenure, Why};
-use crate::{Error, Result};
+use crate::tenure::Tenure;
+use crate::{Error, Member, Result, Why};
 
 /// Leader until it is resigned, dropped or lost. Dropping it resigns without waiting.
 #[derive(Debug)]

@@ -35,6 +35,8 @@
 //! | `keeper`, `holding` | carries out what the lease's state machine says, until it is over |
 //! | `watch` | [`Members::watch_leader`] |
 //! | `register` | [`Members::register`]: a value that is replaced by compare-and-swap, in sessions |
+//! | `member`, `inner` | who takes part, as values of etcd; what all of these share: etcd, the thread, the keys |
+//! | `error`, `why`, `arguments` | [`Error`]; [`Why`] something is over; what is refused before anything is sent |
 //! | `access`, `connection` | how etcd lets this program in; the one connection, and the log-in |
 //! | `etcd`, `verdict` | one request, at the member that answered last; what its error says about asking again |
 //! | `runtime`, `clock` | the thread; the clock that goes on while the machine sleeps |
@@ -61,6 +63,7 @@
 
 mod access;
 mod announcement;
+mod arguments;
 mod campaign;
 mod candidate;
 mod clock;
@@ -68,8 +71,10 @@ mod connection;
 mod error;
 mod etcd;
 mod holding;
+mod inner;
 mod keeper;
 mod leadership;
+mod member;
 mod members;
 mod register;
 mod runtime;
@@ -78,12 +83,15 @@ mod sim;
 mod tenure;
 mod verdict;
 mod watch;
+mod why;
 
 pub use access::Access;
 pub use announcement::Announcement;
 pub use error::{Error, Result};
 pub use leadership::Leadership;
-pub use members::{Leader, Member, Members};
+pub use member::{Leader, Member};
+pub use members::Members;
 pub use register::{Held, Register, Swapped};
-pub use tenure::{Tenure, Why};
+pub use tenure::Tenure;
 pub use watch::{LeaderWatch, Seen};
+pub use why::Why;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::Result;
 use crate::etcd::Swap;
-use crate::members::{Inner, Members};
+use crate::inner::Inner;
 
 /// A value in etcd, for who replaces it.
 #[derive(Clone, Debug)]
@@ -38,27 +38,19 @@ pub enum Swapped {
     Superseded,
 }
 
-impl Members {
-    /// Opens a session of `machine` for the register called `name`: earlier ones of the machine change nothing any more.
-    ///
-    /// # Errors
-    /// etcd cannot be reached, or refuses.
-    pub fn register(&self, name: &str, machine: &str) -> Result<Register> {
-        let (key, session_key) = (self.register_key(name), self.register_key(&format!("{name}.sessions/{machine}")));
-        let (etcd, timeout, of) = (self.0.etcd.clone(), self.0.timeout, session_key.clone());
-        let session = self.0.runtime.wait(move || async move {
-            etcd.retrying("open a session", timeout, async |within| etcd.mark(&of, within).await).await
-        })?;
-        Ok(Register { inner: self.0.clone(), key, session_key, session })
-    }
+/// Opens a session of `machine`.
+pub(crate) fn open(inner: Arc<Inner>, name: &str, machine: &str) -> Result<Register> {
+    let (key, session_key) = (inner.register_key(name), inner.register_key(&format!("{name}.sessions/{machine}")));
+    let (etcd, timeout, of) = (inner.etcd.clone(), inner.timeout, session_key.clone());
+    let session = inner.runtime.wait(move || async move {
+        etcd.retrying("open a session", timeout, async |within| etcd.mark(&of, within).await).await
+    })?;
+    Ok(Register { inner, key, session_key, session })
+}
 
-    /// What the register called `name` holds now, linearizably, for who does not replace it: no session is opened.
-    ///
-    /// # Errors
-    /// etcd cannot be reached, or refuses.
-    pub fn held(&self, name: &str) -> Result<Option<Held>> {
-        read(&self.0, self.register_key(name))
-    }
+/// What the register called `name` holds.
+pub(crate) fn held(inner: &Inner, name: &str) -> Result<Option<Held>> {
+    read(inner, inner.register_key(name))
 }
 
 fn read(inner: &Inner, key: String) -> Result<Option<Held>> {

@@ -1,6 +1,5 @@
 //! What is held, as seen from any thread: a clock is looked at, nothing is asked.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,29 +7,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 
 use crate::clock::Moment;
-use crate::{Error, Result};
-
-/// Why it is over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Why {
-    /// etcd may have given it to somebody else by now: the last keep-alive that was answered was sent too long ago.
-    Expired,
-    /// etcd no longer knows the lease, or the key is somebody else's.
-    Gone,
-    /// It was given up.
-    Resigned,
-}
-
-impl fmt::Display for Why {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Expired => "its lease could not be kept alive in time",
-            Self::Gone => "its key or lease is gone from etcd",
-            Self::Resigned => "it was given up",
-        })
-    }
-}
+use crate::{Error, Result, Why};
 
 /// Whether a leadership is still held: to be cloned to every thread that acts in its name.
 #[derive(Clone, Debug)]

@@ -8,8 +8,9 @@ use tokio::sync::oneshot;
 
 use crate::clock::Moment;
 use crate::etcd::Etcd;
-use crate::members::{Inner, Leader, Members, leader_in};
-use crate::{Error, Result};
+use crate::inner::Inner;
+use crate::member::leader_in;
+use crate::{Error, Leader, Result};
 
 /// What [`LeaderWatch::next`] saw.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,11 +88,10 @@ impl LeaderWatch {
     }
 }
 
-pub(crate) fn start(members: &Members) -> LeaderWatch {
-    let inner = members.0.clone();
+pub(crate) fn start(inner: Arc<Inner>) -> LeaderWatch {
     let board = Arc::new(Board::default());
     let (_stop, stopped) = oneshot::channel();
-    let (etcd, timeout, key, shown) = (inner.etcd.clone(), inner.timeout, members.leader_key(), board.clone());
+    let (etcd, timeout, key, shown) = (inner.etcd.clone(), inner.timeout, inner.leader_key(), board.clone());
     inner.runtime.spawn(move || async move {
         tokio::select! {
             _ = stopped => {}

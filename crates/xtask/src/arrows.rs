@@ -33,6 +33,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     // Tools: nothing above this line links them.
     ("crash", &["pmem"]),
     ("testnet", &[]),
+    ("fabric-conformance", &["fabric"]),
     ("scenarios", &["pmem", "tx", "fabric", "log", "heap", "eaw", "mvcc", "structures", "kv", "chain", "crash"]),
     // Our log inside of another store, by its C interface; its test serves a copy.
     ("peers", &["log", "capi"]),
@@ -69,8 +70,8 @@ const LAYERS: &[(&str, &[&str])] = &[
 ];
 
 /// What tests of any crate but those of [`BELOW_TESTS`] may link beside what the crate itself does: the explorer; the player of schedules; networks
-/// of processes.
-const IN_TESTS: &[&str] = &["crash", "tx", "testnet"];
+/// of processes; what every backend of `fabric` must do.
+const IN_TESTS: &[&str] = &["crash", "tx", "testnet", "fabric-conformance"];
 
 /// Crates whose tests get nothing extra: `crash` itself, what it is built from by macro, and tools without media.
 const BELOW_TESTS: &[&str] = &["pmem-derive", "crash", "xtask"];
@@ -179,6 +180,9 @@ mod tests {
         assert_eq!(violations(vec![package, member("structures", &[])]), Vec::<String>::new());
     }
 
+    /// What is no product, and no product links.
+    const TOOLS: [&str; 7] = ["crash", "testnet", "fabric-conformance", "scenarios", "peers", "bench", "demo"];
+
     /// A table that points up by itself would prove nothing.
     #[test]
     fn the_table_points_down() {
@@ -186,12 +190,8 @@ mod tests {
             for target in *below {
                 let place = LAYERS.iter().position(|(layer, _)| layer == target);
                 assert!(place.is_some_and(|place| place < index), "{name} -> {target}");
-                let product =
-                    !["crash", "testnet", "scenarios", "peers", "bench", "demo", "xtask", "cli"].contains(name);
-                assert!(
-                    !(product && ["crash", "testnet", "scenarios", "peers", "bench", "demo"].contains(target)),
-                    "{name} -> {target}"
-                );
+                let product = !TOOLS.contains(name) && !["xtask", "cli"].contains(name);
+                assert!(!(product && TOOLS.contains(target)), "{name} -> {target}");
             }
         }
     }

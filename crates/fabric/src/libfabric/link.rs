@@ -13,9 +13,9 @@ use super::desk::Desk;
 use super::state::{Met, State};
 use crate::access::Enforce;
 use crate::answers::Answers;
+use crate::poll::poll_for;
 use crate::reads::Reads;
 use crate::target::Target;
-use crate::tcp::stream::poll_for;
 use crate::{Access, Error, Event, Options, Reason, Result, Rights, Watch, Window, clock};
 
 /// A wait is cut into slices: some providers' wake-ups get lost.

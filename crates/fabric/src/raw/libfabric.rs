@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use calls::*;
 
-use crate::raw::Address;
-use crate::{READS_MAX, Window};
+use super::address::Address;
+use super::window::Window;
+use crate::READS_MAX;
 
 /// Operations that may be under way each way, and receives that are posted.
 pub(crate) const SLOTS: u32 = 64;

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use super::Node;
-use super::state::{Due, Frame, Refusal, State};
+use super::state::{Due, Frame, Node, Refusal, State};
 use crate::{Event, Reason, Rights};
 
 impl State {

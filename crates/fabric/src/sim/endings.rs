@@ -1,7 +1,6 @@
 //! How links end.
 
-use super::Node;
-use super::state::{Frame, Refusal, State};
+use super::state::{Frame, Node, Refusal, State};
 use super::torn::tear;
 use crate::{Event, Reason, Rights};
 

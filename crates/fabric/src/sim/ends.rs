@@ -1,16 +1,16 @@
 //! The halves of a connection.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::network::Tear;
 use super::state::{End, Frame, State};
+use crate::access::Enforce;
 use crate::limits::limit;
 use crate::{
-    Access, Connection, Error, Event, MESSAGE_MAX, READ_MAX, READS_MAX, Reason, Receiver, Result, Sender, WRITE_MAX,
-    Watch,
+    Access, Connection, Error, Event, MESSAGE_MAX, READ_MAX, READS_MAX, Reason, Receiver, Result, Rights, Sender,
+    WRITE_MAX, Watch,
 };
 
 /// More than this is handed over before the next flush.
@@ -33,6 +33,25 @@ struct SendHalf {
 }
 
 struct ReceiveHalf(Halves);
+
+/// Access taken away in the middle of a write: a part of it has arrived.
+struct Tear {
+    state: Weak<Mutex<State>>,
+    link: usize,
+    side: usize,
+}
+
+impl Enforce for Tear {
+    fn changed(&self, from: Rights, to: Rights, _: &[u8]) -> bool {
+        if from == Rights::Write
+            && to < from
+            && let Some(state) = self.state.upgrade()
+        {
+            state.lock().tear_first(self.link, self.side);
+        }
+        false
+    }
+}
 
 pub(super) fn connection(halves: Halves, access: Access) -> Connection {
     let tear = Arc::new(Tear { state: Arc::downgrade(&halves.state), link: halves.link, side: halves.side });

@@ -1,24 +1,19 @@
 //! What the driver of a simulation holds.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::Faults;
 use super::ends::{Halves, connection};
-use super::state::{End, Link, State};
-use crate::access::Enforce;
+use super::faults::Faults;
+use super::state::{End, Link, Node, State};
 use crate::target::Target;
 use crate::{Access, Connection, Error, Result, Rights, Window};
 
 /// A network and its time. Clones are the same one.
 #[derive(Clone)]
 pub struct Network(Arc<Mutex<State>>);
-
-/// A machine or process on a network.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Node(pub(super) usize);
 
 impl Network {
     /// The same seed and the same calls are the same history.
@@ -181,25 +176,6 @@ impl State {
                 }
             }
         }
-    }
-}
-
-/// Access taken away in the middle of a write: a part of it has arrived.
-pub(super) struct Tear {
-    pub(super) state: Weak<Mutex<State>>,
-    pub(super) link: usize,
-    pub(super) side: usize,
-}
-
-impl Enforce for Tear {
-    fn changed(&self, from: Rights, to: Rights, _: &[u8]) -> bool {
-        if from == Rights::Write
-            && to < from
-            && let Some(state) = self.state.upgrade()
-        {
-            state.lock().tear_first(self.link, self.side);
-        }
-        false
     }
 }
 

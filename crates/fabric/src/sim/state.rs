@@ -1,4 +1,4 @@
-//! Links, frames under way, and what is due when.
+//! Nodes, links, frames under way, and what is due when.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, VecDeque};
@@ -7,9 +7,13 @@ use std::time::Duration;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
 
-use super::{Faults, Node};
+use super::faults::Faults;
 use crate::target::Target;
 use crate::{Event, Reason, Violation};
+
+/// A machine or process on a network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Node(pub(super) usize);
 
 /// Everything there is, under one lock.
 pub(super) struct State {

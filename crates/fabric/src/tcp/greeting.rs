@@ -11,6 +11,7 @@ use rustls::{ClientConnection, Connection as Session, ServerConnection};
 use super::outgoing::Outgoing;
 use super::stream::{Sealed, Stream};
 use crate::auth::{self, Handshake, Role};
+use crate::poll::poll_for;
 use crate::{Error, Options, Result, clock};
 
 /// A stream whose other end has proved who it is.
@@ -23,7 +24,7 @@ pub(crate) struct Greeted {
 }
 
 /// One under way.
-pub(crate) struct Greeting {
+pub(super) struct Greeting {
     stream: Stream,
     sealed: Sealed,
     outgoing: Outgoing,
@@ -31,14 +32,14 @@ pub(crate) struct Greeting {
     secret: Vec<u8>,
     handshake: Option<Handshake>,
     early: Vec<u8>,
-    pub(crate) peer: String,
+    pub(super) peer: String,
     /// Its address.
-    pub(crate) from: IpAddr,
-    pub(crate) deadline: Option<Instant>,
+    pub(super) from: IpAddr,
+    pub(super) deadline: Option<Instant>,
 }
 
 /// Connects, and waits until both ends have proved themselves.
-pub(crate) fn connect(address: SocketAddr, host: &str, options: &Options) -> Result<Greeted> {
+pub(super) fn connect(address: SocketAddr, host: &str, options: &Options) -> Result<Greeted> {
     let unreachable = |what: String| Error::Unreachable { peer: address.to_string(), what };
     let socket = TcpStream::connect_timeout(&address, options.greeting_timeout.max(Duration::from_millis(1)))
         .map_err(|error| unreachable(error.to_string()))?;
@@ -57,14 +58,14 @@ pub(crate) fn connect(address: SocketAddr, host: &str, options: &Options) -> Res
         if left.is_zero() {
             return Err(unreachable("it did not answer in time".into()));
         }
-        super::stream::poll_for(&mut [greeting.poll_fd()], left)?;
+        poll_for(&mut [greeting.poll_fd()], left)?;
     }
     Ok(greeting.finish())
 }
 
 impl Greeting {
     /// Of a peer that has just connected.
-    pub(crate) fn of_client(socket: TcpStream, peer: SocketAddr, options: &Options) -> Result<Self> {
+    pub(super) fn of_client(socket: TcpStream, peer: SocketAddr, options: &Options) -> Result<Self> {
         let session = match &options.tls {
             None => None,
             Some(tls) => Some(Session::Server(
@@ -96,7 +97,7 @@ impl Greeting {
     }
 
     /// Does what can be done without waiting. Whether both ends have proved themselves.
-    pub(crate) fn advance(&mut self) -> Result<bool> {
+    pub(super) fn advance(&mut self) -> Result<bool> {
         let mut bytes = [0; 1024];
         loop {
             self.say(&[])?;
@@ -162,13 +163,13 @@ impl Greeting {
     }
 
     /// What to wait for.
-    pub(crate) fn poll_fd(&self) -> PollFd<'_> {
+    pub(super) fn poll_fd(&self) -> PollFd<'_> {
         let out = if self.outgoing.len() > 0 { PollFlags::OUT } else { PollFlags::empty() };
         PollFd::new(&self.stream.socket, PollFlags::IN | out)
     }
 
     /// After `advance` said so.
-    pub(crate) fn finish(self) -> Greeted {
+    pub(super) fn finish(self) -> Greeted {
         Greeted { stream: self.stream, sealed: self.sealed, early: self.early, peer: self.peer }
     }
 }

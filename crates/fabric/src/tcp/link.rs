@@ -16,10 +16,11 @@ use rustix::fd::OwnedFd;
 use super::outgoing::Outgoing;
 use super::stream::Stream;
 use crate::answers::{Answers, Piece};
+use crate::raw::socket::unacknowledged;
 use crate::reads::Reads;
 use crate::target::Target;
 use crate::wire::{HEADER, Header, Kind};
-use crate::{Error, Reason, Result, Rights, Watch, clock, raw};
+use crate::{Error, Reason, Result, Rights, Watch, clock};
 
 /// A payload up to this length is gathered with others; a longer one goes to the socket from where it is.
 const COPY_MAX: usize = 16 << 10;
@@ -156,7 +157,7 @@ impl Link {
         Ok(())
     }
 
-    pub(super) fn has_urgent(&self) -> bool {
+    fn has_urgent(&self) -> bool {
         self.has_urgent.load(Ordering::SeqCst)
     }
 
@@ -273,7 +274,7 @@ impl Link {
         let deadline = clock::after(self.timeout);
         // A peer that has reset the connection acknowledges nothing any more, and leaves the socket without a peer.
         let is_open = || self.stream.socket.peer_addr().is_ok();
-        while flushed.is_ok() && is_open() && (self.has_urgent() || raw::unacknowledged(&self.stream.socket) > 0) {
+        while flushed.is_ok() && is_open() && (self.has_urgent() || unacknowledged(&self.stream.socket) > 0) {
             if deadline.is_some_and(|deadline| clock::until(deadline).is_zero()) {
                 return;
             }

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use super::ends;
 use super::greeting::{Greeted, Greeting};
-use super::stream::poll_for;
+use crate::poll::poll_for;
 use crate::{Connection, Options, Result, Window, clock};
 
 /// How long to wait before the system is asked again, when it had no room for a connection.

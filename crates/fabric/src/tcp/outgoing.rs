@@ -23,7 +23,7 @@ pub(crate) struct Outgoing {
 }
 
 impl Outgoing {
-    pub(crate) const fn len(&self) -> usize {
+    pub(super) const fn len(&self) -> usize {
         self.bytes.len() - self.went
     }
 
@@ -46,7 +46,7 @@ impl Outgoing {
     }
 
     /// Whether there is room for one frame more, where no more than `most` bytes are to wait.
-    pub(crate) fn check_room(&mut self, stream: &Stream, most: usize) -> Result<(), Reason> {
+    pub(super) fn check_room(&mut self, stream: &Stream, most: usize) -> Result<(), Reason> {
         if self.len() <= most || self.offer(stream)? || self.len() <= most {
             return Ok(());
         }
@@ -55,7 +55,7 @@ impl Outgoing {
     }
 
     /// Sends what the socket takes now, and keeps the rest, `tail` too. Whether that was all.
-    pub(crate) fn keep(&mut self, stream: &Stream, tail: &mut [&[u8]]) -> Result<bool, Reason> {
+    pub(super) fn keep(&mut self, stream: &Stream, tail: &mut [&[u8]]) -> Result<bool, Reason> {
         let (_, all) = self.send(stream, tail).map_err(|error| self.fail(&error))?;
         if !all {
             self.waits.get_or_insert_with(clock::now);
@@ -66,7 +66,7 @@ impl Outgoing {
     }
 
     /// Sends it all, then `tail`, and waits for the socket. The peer has `timeout` for each MiB.
-    pub(crate) fn push(&mut self, stream: &Stream, tail: &mut [&[u8]], timeout: Duration) -> Result<(), Reason> {
+    pub(super) fn push(&mut self, stream: &Stream, tail: &mut [&[u8]], timeout: Duration) -> Result<(), Reason> {
         let (mut waiting_since, mut progress) = (None, 0);
         loop {
             let (sent, all) = self.send(stream, tail).map_err(|error| self.fail(&error))?;

@@ -7,11 +7,13 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags};
 use rustls::Connection as Session;
 
+use crate::poll::poll_for;
+
 /// Bytes that are taken from the socket at once.
-pub(crate) const CHUNK: usize = 128 << 10;
+pub(super) const CHUNK: usize = 128 << 10;
 /// Bytes that TLS takes at once: a record.
 const RECORD: usize = 16 << 10;
 
@@ -28,7 +30,7 @@ pub(crate) struct Sealed {
 }
 
 impl Stream {
-    pub(crate) fn new(socket: TcpStream, silence: Duration, tls: Option<Session>) -> io::Result<Self> {
+    pub(super) fn new(socket: TcpStream, silence: Duration, tls: Option<Session>) -> io::Result<Self> {
         socket.set_nonblocking(true)?;
         socket.set_nodelay(true)?;
         watch(&socket, silence)?;
@@ -39,7 +41,7 @@ impl Stream {
         Ok(Self { socket, tls })
     }
 
-    pub(crate) const fn is_sealed(&self) -> bool {
+    pub(super) const fn is_sealed(&self) -> bool {
         self.tls.is_some()
     }
 
@@ -89,19 +91,19 @@ impl Stream {
     }
 
     /// The session below the greeting is set up.
-    pub(crate) fn is_ready(&self) -> bool {
+    pub(super) fn is_ready(&self) -> bool {
         self.tls.as_ref().is_none_or(|tls| !tls.lock().is_handshaking())
     }
 
     /// What this session has and no other; empty without TLS.
-    pub(crate) fn binding(&self) -> io::Result<Vec<u8>> {
+    pub(super) fn binding(&self) -> io::Result<Vec<u8>> {
         let Some(tls) = &self.tls else { return Ok(Vec::new()) };
         let exported = tls.lock().export_keying_material(vec![0; 32], b"EXPORTER-cairn-fabric", None);
         exported.map_err(io::Error::other)
     }
 
     /// Waits until the socket may be read (or written, if that is wanted), or `bell` may be read.
-    pub(crate) fn wait(&self, also_writable: bool, bell: &OwnedFd, wait: Duration) -> io::Result<()> {
+    pub(super) fn wait(&self, also_writable: bool, bell: &OwnedFd, wait: Duration) -> io::Result<()> {
         let flags = if also_writable { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
         poll_for(&mut [PollFd::new(&self.socket, flags), PollFd::new(bell, PollFlags::IN)], wait)
     }
@@ -113,16 +115,8 @@ impl Stream {
     }
 
     /// Waits until the socket may be written.
-    pub(crate) fn wait_writable(&self, wait: Duration) -> io::Result<()> {
+    pub(super) fn wait_writable(&self, wait: Duration) -> io::Result<()> {
         poll_for(&mut [PollFd::new(&self.socket, PollFlags::OUT)], wait)
-    }
-}
-
-pub(crate) fn poll_for(fds: &mut [PollFd<'_>], wait: Duration) -> io::Result<()> {
-    let seconds = i64::try_from(wait.as_secs()).unwrap_or(i64::MAX);
-    match poll(fds, Some(&Timespec { tv_sec: seconds, tv_nsec: wait.subsec_nanos().into() })) {
-        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-        Err(error) => Err(error.into()),
     }
 }
 

@@ -5,8 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fabric::conformance::{CHECKS, Subject};
 use fabric::{Access, Connection, Error, Event, Reason, Receiver, Result, Rights, Sender, Watch, Window};
+use fabric_conformance::{CHECKS, Subject};
 
 use crate::simulated::Simulated;
 

@@ -4,9 +4,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fabric::conformance::Subject;
 use fabric::libfabric::{Endpoint, Listener, Provider, connect};
 use fabric::{Connection, Error, Options, Result, Secret, Window};
+use fabric_conformance::Subject;
 
 use crate::tcp::options;
 
@@ -54,17 +54,17 @@ impl Window for Hidden {
     }
 }
 
-fabric::conformance!(tcp_conforms, Fabric::new("tcp"));
-fabric::conformance!(
+fabric_conformance::conformance!(tcp_conforms, Fabric::new("tcp"));
+fabric_conformance::conformance!(
     tcp_conforms_spinning,
     Fabric { options: Options { spin: Duration::from_millis(1), ..options() }, ..Fabric::new("tcp") }
 );
-fabric::conformance!(tcp_conforms_by_software, Fabric { hidden: true, ..Fabric::new("tcp") });
-fabric::conformance!(
+fabric_conformance::conformance!(tcp_conforms_by_software, Fabric { hidden: true, ..Fabric::new("tcp") });
+fabric_conformance::conformance!(
     tcp_conforms_without_order,
     Fabric { provider: Provider { wait_for_each: true, ..Provider::new("tcp") }, ..Fabric::new("tcp") }
 );
-fabric::conformance!(
+fabric_conformance::conformance!(
     tcp_datagrams_conform,
     Fabric {
         provider: Provider { endpoint: Endpoint::Datagram, node: Some("127.0.0.1".into()), ..Provider::new("tcp") },

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fabric::conformance::Subject;
 use fabric::sim::{Faults, Network};
 use fabric::{Connection, Result, Window};
+use fabric_conformance::Subject;
 
 /// Moved by a thread of its own, slowly enough for others.
 pub(crate) struct Simulated(pub(crate) Network);
@@ -31,4 +31,4 @@ impl Subject for Simulated {
     }
 }
 
-fabric::conformance!(conforms, Simulated::new());
+fabric_conformance::conformance!(conforms, Simulated::new());

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use fabric::conformance::Subject;
 use fabric::{Connection, Options, Result, Secret, Window, tcp};
+use fabric_conformance::Subject;
 
 use crate::certificates;
 
@@ -46,9 +46,9 @@ pub(crate) fn meet<R: Send>(
     })
 }
 
-fabric::conformance!(conforms, Tcp(options()));
-fabric::conformance!(conforms_spinning, Tcp(Options { spin: Duration::from_millis(1), ..options() }));
-fabric::conformance!(conforms_with_tls, Tcp(Options { secret: None, ..certificates::options() }));
+fabric_conformance::conformance!(conforms, Tcp(options()));
+fabric_conformance::conformance!(conforms_spinning, Tcp(Options { spin: Duration::from_millis(1), ..options() }));
+fabric_conformance::conformance!(conforms_with_tls, Tcp(Options { secret: None, ..certificates::options() }));
 
 /// What the socket of a peer that does not poll takes, and the queue, is bounded; then the connection is over, and nobody has waited.
 #[test]

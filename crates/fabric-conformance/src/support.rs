@@ -7,15 +7,16 @@ use std::sync::mpsc::{Receiver as Inbox, RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-use super::Subject;
-use crate::{Access, Event, Memory, Reason, Receiver, Rights, Sender, Window};
+use fabric::{Access, Event, Memory, Reason, Receiver, Rights, Sender, Window};
 
-pub(super) const LEN: usize = 1 << 20;
+use crate::Subject;
+
+pub(crate) const LEN: usize = 1 << 20;
 
 /// An end: its sender, and what its receiver was told.
-pub(super) struct End<'a> {
-    pub(super) sender: &'a mut Box<dyn Sender>,
-    pub(super) access: Access,
+pub(crate) struct End<'a> {
+    pub(crate) sender: &'a mut Box<dyn Sender>,
+    pub(crate) access: Access,
     inbox: Inbox<Event>,
     timeout: Duration,
 }
@@ -23,7 +24,7 @@ pub(super) struct End<'a> {
 impl End<'_> {
     /// What it is told next.
     #[track_caller]
-    pub(super) fn next(&self) -> Event {
+    pub(crate) fn next(&self) -> Event {
         match self.inbox.recv_timeout(self.timeout) {
             Ok(event) => event,
             Err(RecvTimeoutError::Timeout) => panic!("nothing arrived within {:?}", self.timeout),
@@ -34,14 +35,14 @@ impl End<'_> {
     }
 
     #[track_caller]
-    pub(super) fn expect(&self, event: &Event) {
+    pub(crate) fn expect(&self, event: &Event) {
         let next = self.next();
         assert!(&next == event, "{} instead of {}", short(&next), short(event));
     }
 
     /// Why it is over, which is what it is told next.
     #[track_caller]
-    pub(super) fn closed(&self) -> Reason {
+    pub(crate) fn closed(&self) -> Reason {
         match self.next() {
             Event::Closed(reason) => reason,
             other => panic!("{} instead of the end", short(&other)),
@@ -50,7 +51,7 @@ impl End<'_> {
 
     /// Why it is over, after whatever else it is told.
     #[track_caller]
-    pub(super) fn closed_at_last(&self) -> Reason {
+    pub(crate) fn closed_at_last(&self) -> Reason {
         loop {
             if let Event::Closed(reason) = self.next() {
                 return reason;
@@ -60,7 +61,7 @@ impl End<'_> {
 
     /// Nothing comes in a moment.
     #[track_caller]
-    pub(super) fn expect_nothing(&self) {
+    pub(crate) fn expect_nothing(&self) {
         if let Ok(event) = self.inbox.recv_timeout(Duration::from_millis(50)) {
             panic!("{} instead of nothing", short(&event));
         }
@@ -68,7 +69,7 @@ impl End<'_> {
 
     /// Sends and flushes again and again until it is told that the connection is over.
     #[track_caller]
-    pub(super) fn fails_at_last(&mut self) {
+    pub(crate) fn fails_at_last(&mut self) {
         let pause = Duration::from_millis(2);
         for _ in 0..self.timeout.as_millis() / 2 {
             if self.sender.send(b"?").and_then(|()| self.sender.flush()).is_err() {
@@ -91,22 +92,22 @@ fn short(event: &Event) -> String {
 }
 
 /// A window at each end.
-pub(super) fn memories() -> [Arc<Memory>; 2] {
+pub(crate) fn memories() -> [Arc<Memory>; 2] {
     [Arc::new(Memory::new(LEN)), Arc::new(Memory::new(LEN))]
 }
 
-pub(super) fn contents(window: &Memory) -> Vec<u8> {
+pub(crate) fn contents(window: &Memory) -> Vec<u8> {
     got(window, 0, LEN)
 }
 
-pub(super) fn got(window: &Memory, offset: u64, len: usize) -> Vec<u8> {
+pub(crate) fn got(window: &Memory, offset: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     assert!(window.read(offset, &mut bytes).is_ok());
     bytes
 }
 
 /// Two ends with these windows, of which each may write into the other's.
-pub(super) fn meet<R>(
+pub(crate) fn meet<R>(
     subject: &dyn Subject,
     windows: &[Arc<Memory>; 2],
     body: impl FnOnce(End<'_>, End<'_>) -> R,
@@ -115,7 +116,7 @@ pub(super) fn meet<R>(
 }
 
 /// The same with those rights for the peers of each; `watch` sees what the second end is told, before it is asked for more.
-pub(super) fn meet_with<R>(
+pub(crate) fn meet_with<R>(
     subject: &dyn Subject,
     windows: &[Arc<Memory>; 2],
     rights: [Rights; 2],
@@ -126,7 +127,7 @@ pub(super) fn meet_with<R>(
     meet_windows(subject, windows, rights, watch, body)
 }
 
-pub(super) fn meet_windows<R>(
+pub(crate) fn meet_windows<R>(
     subject: &dyn Subject,
     windows: [Option<Arc<dyn Window>>; 2],
     rights: [Rights; 2],
@@ -163,7 +164,7 @@ pub(super) fn meet_windows<R>(
 }
 
 /// While it lives, what does not move by itself is moved.
-pub(super) fn moving<R>(subject: &dyn Subject, body: impl FnOnce() -> R) -> R {
+pub(crate) fn moving<R>(subject: &dyn Subject, body: impl FnOnce() -> R) -> R {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let _stop = Stop(&stop);
@@ -177,7 +178,7 @@ pub(super) fn moving<R>(subject: &dyn Subject, body: impl FnOnce() -> R) -> R {
 }
 
 /// Sets it when dropped, also by a panic.
-pub(super) struct Stop<'a>(pub(super) &'a AtomicBool);
+pub(crate) struct Stop<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for Stop<'_> {
     fn drop(&mut self) {
@@ -196,7 +197,7 @@ fn poll(receiver: &mut Box<dyn Receiver>, stop: &AtomicBool, tell: &dyn Fn(Event
 }
 
 #[track_caller]
-pub(super) fn ok<T, E: Debug>(result: Result<T, E>) -> T {
+pub(crate) fn ok<T, E: Debug>(result: Result<T, E>) -> T {
     match result {
         Ok(value) => value,
         Err(error) => panic!("{error:?}"),
@@ -204,6 +205,6 @@ pub(super) fn ok<T, E: Debug>(result: Result<T, E>) -> T {
 }
 
 /// Bytes that differ with `seed` and from place to place.
-pub(super) fn pattern(seed: u32, len: usize) -> Vec<u8> {
+pub(crate) fn pattern(seed: u32, len: usize) -> Vec<u8> {
     (0..len).map(|at| (seed as usize * 31 + at * 7 + at / 251) as u8).collect()
 }

@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use super::Subject;
-use super::support::{End, LEN, Stop, contents, got, meet, meet_windows, meet_with, memories, ok, pattern};
-use crate::{Event, Reason, Rights, Violation, Window};
+use fabric::{Event, Reason, Rights, Violation, Window};
+
+use crate::Subject;
+use crate::support::{End, LEN, Stop, contents, got, meet, meet_windows, meet_with, memories, ok, pattern};
 
 /// What an end does that it may not; and what it is told.
 fn violates(subject: &dyn Subject, rights: Rights, act: impl Fn(&mut End<'_>), expected: impl Fn(&Violation) -> bool) {
@@ -36,7 +37,7 @@ fn by_rights(wanted: Rights, given: Rights) -> impl Fn(&Violation) -> bool {
 }
 
 /// Nobody may anything before it is given.
-pub(super) fn no_rights(subject: &dyn Subject) {
+pub(crate) fn no_rights(subject: &dyn Subject) {
     let wanted = by_rights(Rights::Write, Rights::None);
     violates(subject, Rights::None, |a| drop(a.sender.write(0, b"x")), &wanted);
     violates(subject, Rights::None, |a| drop(a.sender.write_imm(0, &pattern(1, 100_000), 1)), &wanted);
@@ -51,7 +52,7 @@ pub(super) fn no_rights(subject: &dyn Subject) {
 }
 
 /// Who is told that it may, may.
-pub(super) fn rights_given_later(subject: &dyn Subject) {
+pub(crate) fn rights_given_later(subject: &dyn Subject) {
     let windows = memories();
     meet_with(subject, &windows, [Rights::None; 2], &|_| {}, |a, b| {
         ok(a.sender.send(b"may I?"));
@@ -77,7 +78,7 @@ pub(super) fn rights_given_later(subject: &dyn Subject) {
 }
 
 /// Who may read may not write.
-pub(super) fn read_only(subject: &dyn Subject) {
+pub(crate) fn read_only(subject: &dyn Subject) {
     let read = |a: &mut End<'_>| {
         ok(a.sender.read(3, 1000, 9));
         ok(a.sender.flush());
@@ -88,7 +89,7 @@ pub(super) fn read_only(subject: &dyn Subject) {
 }
 
 /// Behind the end, across it, and around all numbers.
-pub(super) fn out_of_bounds(subject: &dyn Subject) {
+pub(crate) fn out_of_bounds(subject: &dyn Subject) {
     let end = LEN as u64;
     for (at, bytes) in [(end, 1), (end - 1, 2), (end + 1, 0), (end - 65_536, 65_537), (u64::MAX, 1), (u64::MAX - 3, 8)]
     {
@@ -100,7 +101,7 @@ pub(super) fn out_of_bounds(subject: &dyn Subject) {
 }
 
 /// Once access was taken away nothing changes any more, however much is under way.
-pub(super) fn revocation(subject: &dyn Subject) {
+pub(crate) fn revocation(subject: &dyn Subject) {
     for round in 0..12 {
         let windows = memories();
         let target = windows[1].clone();
@@ -138,7 +139,7 @@ pub(super) fn revocation(subject: &dyn Subject) {
 }
 
 /// Whose access is taken away with a message gets it, behind all that was sent before.
-pub(super) fn last_message(subject: &dyn Subject) {
+pub(crate) fn last_message(subject: &dyn Subject) {
     for round in 0..8 {
         let windows = memories();
         meet_with(subject, &windows, [Rights::None, Rights::Write], &|_| {}, |a, b| {
@@ -177,7 +178,7 @@ impl Window for Failing {
 }
 
 /// A window that cannot be written or read ends the connection, and both are told why.
-pub(super) fn failing_window(subject: &dyn Subject) {
+pub(crate) fn failing_window(subject: &dyn Subject) {
     for write in [true, false] {
         let windows = [None, Some(Arc::new(Failing) as Arc<dyn Window>)];
         meet_windows(subject, windows, [Rights::None, Rights::Write], &|_| {}, |a, b| {

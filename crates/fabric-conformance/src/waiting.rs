@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Subject;
-use super::support::{memories, moving, ok};
-use crate::{Connection, Event, Reason, Receiver, Rights, Window, wait};
+use fabric::{Connection, Event, Reason, Receiver, Rights, Window, wait};
+
+use crate::Subject;
+use crate::support::{memories, moving, ok};
 
 const TURN: Duration = Duration::from_millis(5);
 /// A pause behind each turn: a transport whose time is simulated waits for nothing, and who sends is a thread that must run.
@@ -27,7 +28,7 @@ fn next(subject: &dyn Subject, receivers: &mut [Box<dyn Receiver>]) -> (usize, E
 }
 
 /// Whichever of several has something is said to; also when more than one thing came at once, and at the end.
-pub(super) fn several_at_once(subject: &dyn Subject) {
+pub(crate) fn several_at_once(subject: &dyn Subject) {
     let windows = memories();
     let window = || Some(windows[0].clone() as Arc<dyn Window>);
     let all = (0..4).map(|_| ok(subject.connect([window(), None]))).collect::<Vec<_>>();

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Subject;
-use super::support::{LEN, got, meet, memories, moving, ok, pattern};
-use crate::{Error, Event, Reason, Rights, Window};
+use fabric::{Error, Event, Reason, Rights, Window};
+
+use crate::Subject;
+use crate::support::{LEN, got, meet, memories, moving, ok, pattern};
 
 /// What was handed over before arrives, then the end; both ends are told, once.
-pub(super) fn close(subject: &dyn Subject) {
+pub(crate) fn close(subject: &dyn Subject) {
     let windows = memories();
     meet(subject, &windows, |mut a, mut b| {
         for imm in 0..200 {
@@ -55,7 +56,7 @@ pub(super) fn close(subject: &dyn Subject) {
 }
 
 /// Who drops either half has closed.
-pub(super) fn dropped_halves(subject: &dyn Subject) {
+pub(crate) fn dropped_halves(subject: &dyn Subject) {
     for sender_first in [true, false] {
         let [a, mut b] = ok(subject.connect([None, None]));
         let (mut sender, receiver) = (a.sender, a.receiver);
@@ -83,7 +84,7 @@ pub(super) fn dropped_halves(subject: &dyn Subject) {
 }
 
 /// An end that is not polled takes a bounded number of bytes; then who sends is told, within the time-out.
-pub(super) fn slow_reader(subject: &dyn Subject) {
+pub(crate) fn slow_reader(subject: &dyn Subject) {
     const MOST: usize = 256 << 20;
     for message in [true, false] {
         let windows = memories();
@@ -108,7 +109,7 @@ pub(super) fn slow_reader(subject: &dyn Subject) {
 }
 
 /// One connection after the other to the same windows; and two at once, of which one ends.
-pub(super) fn reconnect(subject: &dyn Subject) {
+pub(crate) fn reconnect(subject: &dyn Subject) {
     let windows = memories();
     for round in 0..20_u32 {
         meet(subject, &windows, |a, b| {

@@ -2,12 +2,13 @@
 
 use std::thread;
 
-use super::Subject;
-use super::support::{LEN, contents, got, meet, meet_with, memories, ok, pattern};
-use crate::{Error, Event, MESSAGE_MAX, READ_MAX, READS_MAX, Rights, WRITE_MAX};
+use fabric::{Error, Event, MESSAGE_MAX, READ_MAX, READS_MAX, Rights, WRITE_MAX};
+
+use crate::Subject;
+use crate::support::{LEN, contents, got, meet, meet_with, memories, ok, pattern};
 
 /// Writes that tell, and messages, arrive in the order they were handed over.
-pub(super) fn order(subject: &dyn Subject) {
+pub(crate) fn order(subject: &dyn Subject) {
     let windows = memories();
     meet(subject, &windows, |a, b| {
         for round in 0..40_u32 {
@@ -43,7 +44,7 @@ pub(super) fn order(subject: &dyn Subject) {
 }
 
 /// When an end is told of a write, all its bytes and those of earlier writes are there.
-pub(super) fn bytes_come_before_the_immediate(subject: &dyn Subject) {
+pub(crate) fn bytes_come_before_the_immediate(subject: &dyn Subject) {
     let windows = memories();
     let place = |imm: u32| u64::from(imm % 16) * 65536;
     let len = |imm: u32| (imm as usize * 977) % 30_000 + 1;
@@ -74,7 +75,7 @@ pub(super) fn bytes_come_before_the_immediate(subject: &dyn Subject) {
 }
 
 /// One write of the whole window, at once and from many pieces.
-pub(super) fn long_writes(subject: &dyn Subject) {
+pub(crate) fn long_writes(subject: &dyn Subject) {
     let windows = memories();
     meet(subject, &windows, |a, b| {
         for imm in 0..8 {
@@ -96,8 +97,8 @@ pub(super) fn long_writes(subject: &dyn Subject) {
 }
 
 /// Reads see what was written before them, and answers come in order, from one byte to the most there may be.
-pub(super) fn reads(subject: &dyn Subject) {
-    let windows = [1, READ_MAX as usize].map(crate::Memory::new).map(std::sync::Arc::new);
+pub(crate) fn reads(subject: &dyn Subject) {
+    let windows = [1, READ_MAX as usize].map(fabric::Memory::new).map(std::sync::Arc::new);
     meet(subject, &windows, |a, b| {
         let lens = [1, 8, 100, 65_535, 65_536, 65_537, 300_000, READ_MAX as usize, 0];
         for (tag, len) in (0..).zip(lens) {
@@ -130,7 +131,7 @@ pub(super) fn reads(subject: &dyn Subject) {
 }
 
 /// One more than may wait for answers is refused, and changes nothing.
-pub(super) fn reads_are_bounded(subject: &dyn Subject) {
+pub(crate) fn reads_are_bounded(subject: &dyn Subject) {
     let windows = memories();
     meet(subject, &windows, |a, _b| {
         for round in 0..3 {
@@ -154,7 +155,7 @@ pub(super) fn reads_are_bounded(subject: &dyn Subject) {
 }
 
 /// From none to the most there may be.
-pub(super) fn messages_of_all_lengths(subject: &dyn Subject) {
+pub(crate) fn messages_of_all_lengths(subject: &dyn Subject) {
     meet(subject, &memories(), |a, b| {
         for (seed, len) in (0..).zip([0, 1, 7, 8, 9, 4095, 4096, 65_000, MESSAGE_MAX - 1, MESSAGE_MAX]) {
             ok(a.sender.send(&pattern(seed, len)));
@@ -174,7 +175,7 @@ pub(super) fn messages_of_all_lengths(subject: &dyn Subject) {
 }
 
 /// What is too long is refused, and the connection stays.
-pub(super) fn too_long(subject: &dyn Subject) {
+pub(crate) fn too_long(subject: &dyn Subject) {
     meet(subject, &memories(), |a, b| {
         assert!(matches!(a.sender.send(&vec![0; MESSAGE_MAX + 1]), Err(Error::TooLong { .. })));
         assert!(matches!(a.sender.read(0, READ_MAX + 1, 0), Err(Error::TooLong { .. })));
@@ -190,7 +191,7 @@ pub(super) fn too_long(subject: &dyn Subject) {
 }
 
 /// Each end writes, tells, reads and sends while the other does.
-pub(super) fn both_ways_at_once(subject: &dyn Subject) {
+pub(crate) fn both_ways_at_once(subject: &dyn Subject) {
     let windows = memories();
     meet(subject, &windows, |a, b| {
         thread::scope(|scope| {

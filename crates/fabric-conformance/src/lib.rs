@@ -1,12 +1,12 @@
-//! What every backend must do, checked from outside: through [`Sender`](crate::Sender), [`Receiver`](crate::Receiver) and [`Access`](crate::Access) alone.
+//! What every backend must do, checked from outside: through [`Sender`](fabric::Sender), [`Receiver`](fabric::Receiver) and [`Access`](fabric::Access) alone.
 //!
 //! A backend is described as a [`Subject`] and gets one test per check:
 //!
 //! ```
 //! use std::sync::Arc;
-//! use fabric::conformance::Subject;
 //! use fabric::sim::{Faults, Network};
 //! use fabric::{Connection, Result, Window};
+//! use fabric_conformance::Subject;
 //!
 //! struct Simulated(Network);
 //!
@@ -20,10 +20,12 @@
 //!     }
 //! }
 //!
-//! fabric::conformance!(simulated, Simulated(Network::new(1, Faults::none())));
+//! fabric_conformance::conformance!(simulated, Simulated(Network::new(1, Faults::none())));
 //! ```
 //!
-//! Checks panic where they find something. Each has been seen to: the tests of this crate run them on backends that are broken on purpose.
+//! Checks panic where they find something. Each has been seen to: the tests of `fabric` run them on backends that are broken on purpose.
+
+#![forbid(unsafe_code)]
 
 mod access;
 mod delivery;
@@ -34,7 +36,7 @@ mod waiting;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::{Connection, Result, Window};
+use fabric::{Connection, Result, Window};
 
 /// A backend to be checked.
 pub trait Subject: Sync {
@@ -89,7 +91,7 @@ pub fn run(name: &str, subject: &dyn Subject) {
     found.unwrap_or_else(|| panic!("there is no check {name}")).1(subject);
 }
 
-/// A module of tests, one for each check, of the [`Subject`](crate::conformance::Subject) that the expression gives.
+/// A module of tests, one for each check, of the [`Subject`](crate::Subject) that the expression gives.
 #[macro_export]
 macro_rules! conformance {
     ($module:ident, $subject:expr) => {
@@ -107,14 +109,14 @@ macro_rules! conformance {
             $(
                 #[test]
                 fn $check() {
-                    $crate::conformance::run(stringify!($check), &$subject);
+                    $crate::run(stringify!($check), &$subject);
                 }
             )*
             /// None is left out.
             #[test]
             fn all_checks() {
                 let here = [$(stringify!($check)),*];
-                assert!($crate::conformance::CHECKS.iter().map(|(name, _)| *name).eq(here));
+                assert!($crate::CHECKS.iter().map(|(name, _)| *name).eq(here));
             }
         }
     };

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::Address;
+use super::address::Address;
 
 /// Memory that a peer writes into and reads from, by offset.
 ///

@@ -1,0 +1,104 @@
+//! Who takes part, and leads; as values of etcd, too.
+
+use serde::{Deserialize, Serialize};
+
+use crate::arguments::{argument, text};
+use crate::etcd::Entry;
+use crate::{Error, Result};
+
+/// A process that keeps a copy of the log, may lead it, or both.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Member {
+    /// Who: no two processes have one name at a time.
+    pub name: String,
+    /// Where the others reach it; opaque here.
+    pub address: String,
+    /// Where clients reach what it serves, if it serves any; opaque here. An earlier version passes over it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub serves: Option<String>,
+}
+
+impl Member {
+    /// ```
+    /// let member = membership::Member::new("b", "10.0.0.2:7000");
+    /// assert_eq!(member.address, "10.0.0.2:7000");
+    /// ```
+    pub fn new(name: impl Into<String>, address: impl Into<String>) -> Self {
+        Self { name: name.into(), address: address.into(), serves: None }
+    }
+
+    /// The same, with where clients reach it.
+    ///
+    /// ```
+    /// let member = membership::Member::new("b", "10.0.0.2:7000").serving("10.0.0.2:6379");
+    /// assert_eq!(member.serves.as_deref(), Some("10.0.0.2:6379"));
+    /// ```
+    #[must_use]
+    pub fn serving(self, address: impl Into<String>) -> Self {
+        Self { serves: Some(address.into()), ..self }
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        text("the name of a member", &self.name, false)?;
+        text("the address of a member", &self.address, true)?;
+        self.serves.as_ref().map_or(Ok(()), |serves| text("the clients' address of a member", serves, true))
+    }
+}
+
+/// Who leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leader {
+    /// Name and address.
+    pub member: Member,
+    /// Its fencing number.
+    pub term: u64,
+}
+
+pub(crate) fn value_of(member: &Member) -> Result<Vec<u8>> {
+    // Two strings have a representation; the error is for the type's sake.
+    serde_json::to_vec(member).map_err(|error| argument("a member", error.to_string(), "text"))
+}
+
+pub(crate) fn leader_in(entries: &[Entry]) -> Result<Option<Leader>> {
+    let leader = |entry: &Entry| Ok(Leader { member: parse(entry)?, term: entry.created });
+    entries.first().map(leader).transpose()
+}
+
+pub(crate) fn parse(entry: &Entry) -> Result<Member> {
+    let member = serde_json::from_slice::<Member>(&entry.value).map_err(|error| error.to_string());
+    let checked = member.and_then(|member| member.check().map(|()| member).map_err(|error| error.to_string()));
+    checked.map_err(|why| Error::ForeignValue { key: String::from_utf8_lossy(&entry.key).into_owned(), why })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(value: &str) -> Entry {
+        Entry { key: b"/p/copies/a".to_vec(), value: value.as_bytes().to_vec(), created: 1, modified: 1, lease: 2 }
+    }
+
+    #[test]
+    fn a_value_is_read_back() {
+        let member = Member::new("a", "h:1");
+        let value = String::from_utf8(value_of(&member).unwrap()).unwrap();
+        assert_eq!(value, r#"{"name":"a","address":"h:1"}"#);
+        assert_eq!(parse(&entry(&value)).unwrap(), member);
+        let member = member.serving("h:2");
+        let value = String::from_utf8(value_of(&member).unwrap()).unwrap();
+        assert_eq!(value, r#"{"name":"a","address":"h:1","serves":"h:2"}"#);
+        assert_eq!(parse(&entry(&value)).unwrap(), member);
+    }
+
+    #[test]
+    fn a_newer_value_with_more_in_it_is_read() {
+        assert_eq!(parse(&entry(r#"{"name":"a","address":"h:1","zone":"x"}"#)).unwrap(), Member::new("a", "h:1"));
+    }
+
+    #[test]
+    fn foreign_values_are_refused() {
+        for value in ["", "h:1", "{}", r#"{"name":"a/b","address":"h:1"}"#, r#"{"name":"","address":"h:1"}"#, "[[[["] {
+            assert!(matches!(parse(&entry(value)), Err(Error::ForeignValue { .. })), "{value}");
+        }
+    }
+}
