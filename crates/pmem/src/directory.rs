@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crate::area::{Area, Claim, Region};
 use crate::error::{Error, Result};
+use crate::file::PAGE;
 use crate::header::{Entry, NAME_MAX, REGIONS_MAX, name_bytes};
-use crate::mapping::PAGE;
 use crate::pool::{Inner, Pool, State};
 use crate::sim::here;
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::Persist;
 use crate::checksum::{ChecksumKey, Checksums};
 use crate::error::{Error, Result};
-use crate::mapping::PAGE;
+use crate::file::PAGE;
 use crate::persist::{from_bytes, zeroed};
 use crate::two_slot::RawCell;
 

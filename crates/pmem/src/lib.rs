@@ -130,6 +130,7 @@ mod draft;
 mod engine;
 mod error;
 pub mod failpoints;
+mod file;
 mod flush;
 mod fork;
 mod hash;

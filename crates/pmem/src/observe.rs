@@ -14,8 +14,9 @@ use crate::checksum::{ChecksumKey, Checksums};
 use crate::device::file_len;
 use crate::directory::{RegionInfo, RegionKind};
 use crate::error::{Error, Result};
+use crate::file::{io_error, open_at_once};
 use crate::header::{Header, header_cell, text};
-use crate::open::{explain_foreign, io_error, open_at_once};
+use crate::open::explain_foreign;
 use crate::two_slot::{RawCell, TwoSlot};
 
 /// A cell whose bytes change from one look to the next is being written; nobody writes one so often in a row.

@@ -21,8 +21,9 @@ use crate::area::Area;
 use crate::checksum::ChecksumKey;
 use crate::cpu::LINE;
 use crate::error::{Error, Result};
+use crate::file::PAGE;
 use crate::flush::Moment;
-use crate::mapping::{Mapping, PAGE};
+use crate::mapping::Mapping;
 use crate::persist::{bytes_of, from_bytes};
 use crate::sim::here;
 

@@ -25,8 +25,10 @@ use std::sync::atomic::{
 use crate::alloc::classes::{Classes, HUGE};
 use crate::area::Area;
 use crate::error::{Error, Result};
+use crate::file::PAGE;
+use crate::flush::FlushSet;
 use crate::hash::splitmix;
-use crate::mapping::{FlushSet, Mapping, PAGE};
+use crate::mapping::Mapping;
 
 /// How the extents of a heap are laid out, as the options of its region say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
