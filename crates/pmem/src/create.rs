@@ -6,6 +6,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::cell::RawCell;
 use crate::device::{self, claim, is_device};
 use crate::domain::DomainChoice;
 use crate::draft::Draft;
@@ -18,7 +19,6 @@ use crate::open::Options;
 use crate::persist::bytes_of;
 use crate::pool::Pool;
 use crate::sim::{Medium, here};
-use crate::two_slot::RawCell;
 
 impl Options {
     /// Makes a pool at `path`, which must not exist, or be a device that holds nothing: then it gets all of that. A file appears under its name

@@ -6,6 +6,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::cell::{RawCell, SlotState};
 use crate::device::{claim, file_len, is_device};
 use crate::domain::{DomainChoice, Latency};
 use crate::error::{Error, Result};
@@ -17,7 +18,6 @@ use crate::mapping::{MapOptions, Mapping};
 use crate::persist::from_bytes;
 use crate::pool::Pool;
 use crate::sim::Medium;
-use crate::two_slot::{RawCell, SlotState};
 
 /// How to create or open a pool.
 ///

@@ -13,9 +13,9 @@ use crate::alloc::classes::Classes;
 use crate::alloc::media::{Geometry, Layout};
 use crate::area::{Area, Region};
 use crate::error::{Error, Result};
-use crate::header::REGIONS_MAX;
+use crate::header::{REGIONS_MAX, RegionKind};
 use crate::mapping::Mapping;
-use crate::pool::{Pool, RegionKind};
+use crate::pool::Pool;
 use crate::stats::THREADS;
 use crate::sync::Mutex;
 
