@@ -12,7 +12,8 @@ use crate::domain::Domain;
 use crate::error::{Error, Result};
 use crate::mapping::{Backing, Mapping};
 use crate::sim::Site;
-use crate::stats::{THREADS, is_played_apart, thread_id};
+use crate::stats::{THREADS, is_played_apart};
+use crate::threads::thread_id;
 use crate::whole::Whole;
 
 /// Proof that a drain took place on this thread.

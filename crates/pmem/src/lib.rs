@@ -7,35 +7,37 @@
 //!
 //! | module | what it does with it |
 //! |---|---|
-//! | `create`, `open`, `pool`, `header` | a file becomes a [`Pool`]: locked, checked, mapped |
+//! | `create`, `open`, `file`, `pool`, `header` | a file becomes a [`Pool`]: locked, checked, mapped |
 //! | `directory` | its regions: added, claimed, grown, cut |
 //! | `area` | a region's bytes have one owner, an [`Area`]: read through `&`, stored through `&mut` |
 //! | `persist`, `ptr` | what may be stored: [`Persist`] types, and [`PPtr`] for links |
 //! | `mapping`, `length`, `flush`, `cpu` | flush starts a line's way to the media, drain waits for it; the [`Domain`] says how |
 //! | `sync_file` | in the file domain one sync serves all threads that wait |
-//! | `checksummed`, `two_slot`, `ring` | records that prove they are whole, a cell that is replaced in one piece, a log |
+//! | `checksummed`, `cell`, `two_slot`, `ring` | records that prove they are whole, a cell that is replaced in one piece, a log |
 //! | `alloc` | blocks, reserved in DRAM and made persistent by intents in somebody's commit record |
 //! | `objects` | all of it together: allocate, fill and publish with one barrier |
 //! | `image`, `cut`, `written` | a copy of the file is made while it is written |
 //! | `observe` | another process looks on, through the file, while it is written |
-//! | `sim`, `sync` | where a crash explorer and its scheduler plug in |
+//! | `sim`, `scheduler`, `sync` | where a crash explorer and its scheduler plug in, and locks that it sees |
 //!
 //! From the media up:
 //!
 //! ```text
-//!    objects.rs  objects/                publications: allocate, free, set, root; one barrier
+//!    objects.rs  objects/                              publications: allocate, free, set, root; one barrier
 //!       |        \
-//!    alloc/      ring.rs  two_slot.rs  checksummed.rs      records that prove they are whole
+//!    alloc/      ring.rs  two_slot.rs  checksummed.rs  records that prove they are whole
 //!       |           |        |            |
-//!       |        area.rs ----+------------+           bytes with one owner
-//!       |           |
-//!    create.rs  open.rs  pool.rs                      files
+//!    directory.rs   |        |            |            regions
+//!          \        |        |            |
+//!        area.rs ---+--------+------------+            bytes with one owner
+//!           |
+//!    create.rs  open.rs  pool.rs  image.rs             files; a copy of one
 //!          \     |
-//!    directory.rs  header.rs                          regions
-//!          \     |
-//!    mapping.rs  length.rs  flush.rs  image.rs        the one checked way to the media: access; length; flush and drain; a copy of it
-//!      /    |      |        \
-//! cpu.rs  sync_file.rs  sim.rs  stats.rs              instructions; shared fdatasync; the explorer's seam; counters
+//!        header.rs  cell.rs                            what a pool is, kept in a cell
+//!           |        |
+//!    mapping.rs  length.rs  flush.rs                   the one checked way to the media: access; length; flush and drain
+//!      /    |       |       \
+//! cpu.rs  file.rs  sync_file.rs  sim.rs  stats.rs      instructions; the file and its lock; shared fdatasync; the explorer's seam; counters
 //! ```
 //!
 //! # Example
@@ -100,7 +102,7 @@
 //!
 //! 1. `open`: lock the file; if it was not closed cleanly, write out and forget what the page
 //!    cache holds of it; say clearly what a foreign file is; map.
-//! 2. `two_slot` `RawCell::load`: the newer whole header slot wins; `header` `validate` checks
+//! 2. `cell` `RawCell::load`: the newer whole header slot wins; `header` `validate` checks
 //!    what a checksum cannot prove.
 //! 3. `pool` `Pool::start`: generation + 1, clean flag away, in both slots. Then a file longer
 //!    than the header says is cut.
@@ -152,10 +154,12 @@ mod ring;
 mod ring_mark;
 mod ring_record;
 mod ring_recovery;
+mod scheduler;
 pub mod sim;
 mod stats;
 pub mod sync;
 mod sync_file;
+mod threads;
 mod two_slot;
 mod watched;
 mod whole;

@@ -27,7 +27,6 @@ const ALLOWED: &[(&str, usize)] = &[
     ("membership", 11),
     ("mvcc", 13),
     ("peers", 5),
-    ("pmem", 2),
     ("scenarios", 10),
     ("server", 43),
 ];
