@@ -1,7 +1,7 @@
 //! What the program has stored and the media may not have yet.
 
 use crate::config::Model;
-use crate::image::mix_pair;
+use crate::hash::mix_pair;
 
 /// Words of one line.
 pub(crate) const LINE_WORDS: usize = 8;

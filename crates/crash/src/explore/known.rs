@@ -5,7 +5,8 @@
 
 use crate::config::Model;
 use crate::decide::{Choice, Policy};
-use crate::image::{Image, PlainMap, mix_pair};
+use crate::hash::{PlainMap, mix_pair};
+use crate::image::Image;
 use crate::walk::Effect;
 
 /// Images that are remembered.

@@ -8,7 +8,7 @@ use pmem::sim::Site;
 
 use super::{OldLine, Sim, State, thread_mask, word_at};
 use crate::config::{Kind, Model};
-use crate::image::mix;
+use crate::hash::mix;
 use crate::pending::LINE_WORDS;
 use crate::raw::{BLOCK, BLOCK_WORDS};
 

@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::{NO_LINE, Sim, State, UNDECIDED, word_at};
 use crate::decide::{Choice, LENGTH_UNIT, Policy};
-use crate::image::{Cached, Image, mix, mix_pair};
+use crate::hash::{mix, mix_pair};
+use crate::image::{Cached, Image};
 use crate::pending::LINE_WORDS;
 use crate::raw::BLOCK_WORDS;
 

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::{OldLine, Sim, State, UNDECIDED, word_at};
-use crate::image::{Cached, Image, Unit, mix_pair};
+use crate::hash::mix_pair;
+use crate::image::{Cached, Image, Unit};
 use crate::raw::BLOCK_WORDS;
 
 impl Sim {
