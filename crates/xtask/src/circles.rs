@@ -17,7 +17,6 @@ const ALLOWED: &[(&str, usize)] = &[
     ("chain", 2),
     ("chainmap", 4),
     ("cli", 5),
-    ("crash", 4),
     ("demo", 5),
     ("eaw", 5),
     ("fabric", 16),
