@@ -21,7 +21,7 @@ pub(crate) struct Unit {
     pub(crate) start: u32,
     pub(crate) arity: u32,
     /// The option that is the program's last value.
-    pub(crate) newest: u32,
+    newest: u32,
     /// Somebody flushed the last value.
     pub(crate) flushed: bool,
 }

@@ -13,7 +13,7 @@ pub(crate) struct Change {
     /// Which word of the line.
     pub(crate) word: u8,
     /// A failed sync gave this change up: no later drain brings it back, though it may have reached the media.
-    pub(crate) lost: bool,
+    lost: bool,
     /// The events between which it happened.
     pub(crate) interval: u32,
     /// The new value.

@@ -266,7 +266,7 @@ impl RawCell {
     }
 
     /// The second half of a mirrored update: the current value into the other slot too.
-    pub(crate) fn mirror(&mut self, mapping: &Mapping, value: &[u8]) -> Result<()> {
+    fn mirror(&mut self, mapping: &Mapping, value: &[u8]) -> Result<()> {
         self.write(mapping, 1 - self.current, value)?;
         mapping.drain(here())?;
         self.in_flight = None;

@@ -36,8 +36,8 @@ use crate::whole::Whole;
 pub struct Persisted {
     /// Address of the mapping: what another pool drained proves nothing here.
     pool: usize,
-    pub(crate) thread: usize,
-    pub(crate) number: u64,
+    thread: usize,
+    number: u64,
 }
 
 /// A moment of one thread between its drains: what it flushed up to here is persistent after its next one.

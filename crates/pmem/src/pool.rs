@@ -62,7 +62,7 @@ pub struct PoolInfo {
 
 pub(crate) struct Inner {
     pub(crate) mapping: Mapping,
-    pub(crate) tag: u16,
+    tag: u16,
     checksums: Checksums,
     id: u64,
     generation: u64,

@@ -85,7 +85,7 @@ impl Sim {
         }
     }
 
-    pub(super) fn restore_touched(&self) {
+    fn restore_touched(&self) {
         let mut state = self.state.lock();
         let state = &mut *state;
         for block in state.touched.drain(..) {
@@ -226,7 +226,7 @@ impl Sim {
     }
 
     #[cold]
-    pub(super) fn decide_word(&self, word: usize) {
+    fn decide_word(&self, word: usize) {
         let mut state = self.state.lock();
         let image = Arc::clone(&state.image);
         let Some(at) = image.unit_of(word) else {

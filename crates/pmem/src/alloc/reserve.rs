@@ -287,7 +287,7 @@ impl Allocator {
     }
 
     #[inline]
-    pub(super) fn chunk_of(&self, id: ChunkId) -> Result<&Chunk> {
+    fn chunk_of(&self, id: ChunkId) -> Result<&Chunk> {
         Ok(self.extent(extent_of(id))?.chunk(number_of(id)))
     }
 }
