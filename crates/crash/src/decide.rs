@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::image::mix_pair;
+use crate::hash::mix_pair;
 
 /// The unit that stands for the length of the file.
 pub(crate) const LENGTH_UNIT: u32 = u32::MAX;

@@ -13,11 +13,12 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use pmem::sim::Site;
 
+use crate::clock::now;
 use crate::config::{Barrier, Config, Kind};
-use crate::image::{Image, PlainMap, mix_pair};
+use crate::hash::{PlainMap, mix_pair};
+use crate::image::Image;
 use crate::oracle::{Ack, History};
 use crate::report::{Coverage, INCOMPLETE_MAX, Report, VIOLATIONS_MAX};
-use crate::run::now;
 use crate::scenario::Scenario;
 use crate::sim::{Hook, Sim, as_thread};
 use crate::violation::Violation;

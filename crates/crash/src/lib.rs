@@ -67,10 +67,12 @@
 #![deny(unsafe_code)]
 
 mod builder;
+mod clock;
 mod config;
 mod decide;
 mod explore;
 mod fault;
+mod hash;
 mod image;
 mod module;
 mod mutate;

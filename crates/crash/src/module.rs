@@ -1,6 +1,9 @@
 //! A memory module that forgets what was not persistent when its power fails: for simulators of several machines, which play thousands of power failures and
 //! look at one outcome of each. For all outcomes of one, see [`explore`](crate::explore).
 
+#[expect(unsafe_code, reason = "a promise to `pmem`")]
+mod raw;
+
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -92,19 +95,11 @@ impl Module {
         self.media.lock().drains
     }
 
-    pub(crate) fn memory(&self) -> &Memory {
-        &self.memory
-    }
-
-    pub(crate) fn capacity_bytes(&self) -> u64 {
-        self.capacity
-    }
-
-    pub(crate) fn length(&self) -> u64 {
+    fn length(&self) -> u64 {
         self.len.load(Relaxed)
     }
 
-    pub(crate) fn resize(&self, len: u64) -> io::Result<()> {
+    fn resize(&self, len: u64) -> io::Result<()> {
         if len > self.capacity {
             return Err(io::ErrorKind::StorageFull.into());
         }
@@ -112,7 +107,7 @@ impl Module {
         Ok(())
     }
 
-    pub(crate) fn start_write_back(&self, offset: u64, len: u64) {
+    fn start_write_back(&self, offset: u64, len: u64) {
         let line_bytes = LINE_WORDS * 8;
         let mut media = self.media.lock();
         for line in offset / line_bytes..(offset + len).div_ceil(line_bytes).min(self.capacity / line_bytes) {
@@ -121,7 +116,7 @@ impl Module {
         }
     }
 
-    pub(crate) fn finish_write_back(&self) {
+    fn finish_write_back(&self) {
         let mut media = self.media.lock();
         for (line, words) in std::mem::take(&mut media.flushed) {
             let first = (line * LINE_WORDS) as usize;

@@ -1,7 +1,7 @@
 //! What the program has stored and the media may not have yet.
 
 use crate::config::Model;
-use crate::image::mix_pair;
+use crate::hash::mix_pair;
 
 /// Words of one line.
 pub(crate) const LINE_WORDS: usize = 8;
@@ -13,7 +13,7 @@ pub(crate) struct Change {
     /// Which word of the line.
     pub(crate) word: u8,
     /// A failed sync gave this change up: no later drain brings it back, though it may have reached the media.
-    pub(crate) lost: bool,
+    lost: bool,
     /// The events between which it happened.
     pub(crate) interval: u32,
     /// The new value.

@@ -1,4 +1,5 @@
-//! The only unsafe code of this crate: the simulated memory itself, and the promise that it is one.
+//! The simulated memory itself. The rest of this crate's unsafe code is the promises of [`Sim`](crate::Sim) and [`Module`](crate::Module) that each is one, in
+//! their own modules of this name.
 //!
 //! The program under test stores into this memory through references that `pmem` hands out; the model reads and writes it
 //! through raw pointers alone, and only inside a call from that program (or while no pool is open).
@@ -6,13 +7,7 @@
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
-use std::io;
 use std::ptr::NonNull;
-
-use pmem::sim::{Medium, Site};
-
-use crate::module::Module;
-use crate::sim::Sim;
 
 /// Bytes of a page: how the memory is aligned, and what a sync that failed gives up as a whole.
 pub(crate) const PAGE: usize = 4096;
@@ -93,83 +88,5 @@ impl Drop for Memory {
     fn drop(&mut self) {
         // SAFETY: allocated in `new` with this very layout; nobody uses it any more, for it is dropped.
         unsafe { dealloc(self.base.as_ptr().cast(), Self::layout(self.words)) }
-    }
-}
-
-// SAFETY: `memory` lives as long as the `Sim` and never moves; it is page aligned, zeroed, and has `capacity` bytes. The
-// model touches it only through raw pointers inside these methods, and between two pools.
-unsafe impl Medium for Sim {
-    fn base(&self) -> NonNull<u8> {
-        self.memory().base()
-    }
-
-    fn capacity(&self) -> u64 {
-        self.capacity_bytes()
-    }
-
-    fn len(&self) -> u64 {
-        self.length()
-    }
-
-    fn set_len(&self, len: u64, site: Site) -> io::Result<()> {
-        self.resize(len, site)
-    }
-
-    #[inline]
-    fn access(&self, offset: u64, len: u64, write: bool) -> io::Result<()> {
-        self.touch(offset, len, write)
-    }
-
-    fn flush(&self, offset: u64, len: u64, site: Site) {
-        self.start_write_back(offset, len, site);
-    }
-
-    fn drain(&self, site: Site) -> io::Result<()> {
-        self.finish_write_back(site)
-    }
-
-    fn write_whole(&self, offset: u64, data: &[u8], site: Site) -> io::Result<bool> {
-        self.store_whole(offset, data, site)
-    }
-
-    fn reopened(&self) -> io::Result<()> {
-        self.forget_cached();
-        Ok(())
-    }
-
-    fn observe(&self, _offset: u64, _len: u64, site: Site) {
-        self.note(site);
-    }
-}
-
-// SAFETY: as for `Sim`; between two pools `Module` changes the memory, too, and says so.
-unsafe impl Medium for Module {
-    fn base(&self) -> NonNull<u8> {
-        self.memory().base()
-    }
-
-    fn capacity(&self) -> u64 {
-        self.capacity_bytes()
-    }
-
-    fn len(&self) -> u64 {
-        self.length()
-    }
-
-    fn set_len(&self, len: u64, _site: Site) -> io::Result<()> {
-        self.resize(len)
-    }
-
-    fn access(&self, _offset: u64, _len: u64, _write: bool) -> io::Result<()> {
-        Ok(())
-    }
-
-    fn flush(&self, offset: u64, len: u64, _site: Site) {
-        self.start_write_back(offset, len);
-    }
-
-    fn drain(&self, _site: Site) -> io::Result<()> {
-        self.finish_write_back();
-        Ok(())
     }
 }

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use crate::clock::now;
 use crate::config::{Config, Kind};
 use crate::explore::{Explorer, Limits, Tally};
-use crate::image::mix_pair;
+use crate::hash::mix_pair;
 use crate::quiet;
 use crate::report::Report;
 use crate::rng::Rng;
@@ -313,9 +314,4 @@ fn shrink<S: Scenario>(scenario: &Arc<S>, config: &Config, found: &mut Violation
     best.shrunk_from = Some(before as u32);
     best.fault = best.fault.or_else(|| fault_of(config));
     *found = best;
-}
-
-#[expect(clippy::disallowed_methods, reason = "times are reported, and bound shrinking; they decide nothing else")]
-pub(crate) fn now() -> Instant {
-    Instant::now()
 }

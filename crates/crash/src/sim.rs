@@ -6,6 +6,8 @@
 
 mod events;
 mod faults;
+#[expect(unsafe_code, reason = "a promise to `pmem`")]
+mod raw;
 mod recovery;
 mod snapshot;
 
@@ -244,14 +246,6 @@ impl Sim {
             UNDECIDED => self.decide_len(),
             len => len,
         }
-    }
-
-    pub(crate) fn memory(&self) -> &Memory {
-        &self.memory
-    }
-
-    pub(crate) fn capacity_bytes(&self) -> u64 {
-        self.capacity
     }
 
     /// Drains since the program started.

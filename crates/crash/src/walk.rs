@@ -6,7 +6,7 @@ mod guide;
 use guide::Guide;
 
 use crate::decide::{Choice, Policy, advance, width};
-use crate::image::mix_pair;
+use crate::hash::mix_pair;
 
 /// Single places are tried until all but a quarter of the budget is used, or half of it and so many.
 const BEYOND_HALF: u64 = 64;

@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 
-use crate::image::mix_pair;
+use crate::hash::mix_pair;
 use crate::violation::Violation;
 
 thread_local! {

@@ -8,6 +8,7 @@
 mod arm;
 mod clnh;
 mod expand;
+mod ops;
 mod portable;
 #[cfg(test)]
 mod tests;

@@ -6,18 +6,19 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::cell::RawCell;
 use crate::device::{self, claim, is_device};
 use crate::domain::DomainChoice;
 use crate::draft::Draft;
 use crate::error::{Error, Result, SpaceFor};
+use crate::file::{PAGE, io_error, is_memory_fs, lock};
 use crate::header::{FIRST_REGION, Header, MAGIC, header_cell, name_bytes};
 use crate::length::{extend, is_no_space};
-use crate::mapping::{Mapping, PAGE};
-use crate::open::{Options, io_error, lock};
+use crate::mapping::Mapping;
+use crate::open::Options;
 use crate::persist::bytes_of;
 use crate::pool::Pool;
 use crate::sim::{Medium, here};
-use crate::two_slot::RawCell;
 
 impl Options {
     /// Makes a pool at `path`, which must not exist, or be a device that holds nothing: then it gets all of that. A file appears under its name
@@ -163,7 +164,7 @@ fn write_first(mapping: &Mapping, header: Header) -> Result<(Header, RawCell)> {
 
 fn is_memory(file: &File, path: &Path) -> Result<bool> {
     let kind = rustix::fs::fstatfs(file).map_err(|e| io_error("statfs", path)(e.into()))?.f_type as i64;
-    Ok(crate::mapping::is_memory_fs(kind))
+    Ok(is_memory_fs(kind))
 }
 
 fn random() -> Result<u64> {

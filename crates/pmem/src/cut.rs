@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use crate::error::Result;
 use crate::image::Image;
-use crate::sync::wait_point;
+use crate::scheduler::wait_point;
 
 /// What is copied at most while nobody can commit, in bytes: less than a millisecond in memory.
 const CUT_MAX: u64 = 1 << 20;

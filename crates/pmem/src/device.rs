@@ -12,8 +12,7 @@ use std::time::Duration;
 use rustix::fs::{FallocateFlags, OFlags, fallocate, fdatasync};
 
 use crate::error::{Error, Result};
-use crate::mapping::PAGE;
-use crate::open::{io_error, lock, open_at_once, unlock};
+use crate::file::{PAGE, io_error, lock, open_at_once, unlock};
 
 /// What a file system, a partition table or a volume has at the beginning of a device, or at its end, is within so many bytes.
 const TELLTALE: u64 = 128 << 10;

@@ -4,81 +4,10 @@ use std::sync::Arc;
 
 use crate::area::{Area, Claim, Region};
 use crate::error::{Error, Result};
-use crate::header::{Entry, NAME_MAX, REGIONS_MAX, name_bytes};
-use crate::mapping::PAGE;
+use crate::file::PAGE;
+use crate::header::{Entry, NAME_MAX, REGIONS_MAX, RegionKind, name_bytes};
 use crate::pool::{Inner, Pool, State};
 use crate::sim::here;
-
-/// What a region holds, as its owner says; `cairn check` looks inside those it knows.
-///
-/// ```
-/// use pmem::RegionKind;
-/// assert_eq!(RegionKind::from_code(RegionKind::Ring.code()), RegionKind::Ring);
-/// assert_eq!(RegionKind::from_code(99), RegionKind::Other(99));
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum RegionKind {
-    /// The program's own bytes.
-    Raw,
-    /// A [`Ring`](crate::Ring).
-    Ring,
-    /// Blocks of an [`Allocator`](crate::Allocator).
-    Heap,
-    /// Root and log of [`Objects`](crate::Objects).
-    Objects,
-    /// Something newer than this build, or of an engine.
-    Other(u32),
-}
-
-impl RegionKind {
-    /// The number stored.
-    pub fn code(self) -> u32 {
-        match self {
-            Self::Raw => 0,
-            Self::Ring => 1,
-            Self::Heap => 2,
-            Self::Objects => 3,
-            Self::Other(code) => code,
-        }
-    }
-
-    /// The kind stored as `code`.
-    pub fn from_code(code: u32) -> Self {
-        match code {
-            0 => Self::Raw,
-            1 => Self::Ring,
-            2 => Self::Heap,
-            3 => Self::Objects,
-            other => Self::Other(other),
-        }
-    }
-}
-
-/// An extent of a region, for people.
-///
-/// ```
-/// # fn main() -> pmem::Result<()> {
-/// # let dir = tempfile::tempdir().unwrap();
-/// # let pool = pmem::Options::new().size(1 << 20).create(dir.path().join("p"))?;
-/// pool.add_region("journal", 4096)?;
-/// let info = &pool.info().regions[0];
-/// assert_eq!((info.name.as_str(), info.part, info.offset, info.len), ("journal", 0, 8192, 4096));
-/// # Ok(()) }
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RegionInfo {
-    /// Its name.
-    pub name: String,
-    /// What it holds.
-    pub kind: RegionKind,
-    /// Number of the extent within the region.
-    pub part: u32,
-    /// From the start of the pool.
-    pub offset: u64,
-    /// Bytes.
-    pub len: u64,
-}
 
 impl Pool {
     /// Adds a region of at least `len` zero bytes for the program's own use, and claims it. Grows the pool if needed.

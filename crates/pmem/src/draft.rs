@@ -15,7 +15,7 @@ use rustix::fs::{AtFlags, CWD, OFlags, RenameFlags, linkat, renameat_with};
 use rustix::io::Errno;
 
 use crate::error::Result;
-use crate::open::io_error;
+use crate::file::io_error;
 
 /// A new file that gets its name when it is whole; dropped before that, it is gone.
 #[derive(Debug)]

@@ -20,7 +20,7 @@ use crate::{ChecksumKey, FlushSet, Moment, Sum};
 /// ```
 #[inline]
 pub fn thread_number() -> usize {
-    crate::stats::thread_id()
+    crate::threads::thread_id()
 }
 
 impl Pool {

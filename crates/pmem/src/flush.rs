@@ -12,7 +12,8 @@ use crate::domain::Domain;
 use crate::error::{Error, Result};
 use crate::mapping::{Backing, Mapping};
 use crate::sim::Site;
-use crate::stats::{THREADS, is_played_apart, thread_id};
+use crate::stats::{THREADS, is_played_apart};
+use crate::threads::thread_id;
 use crate::whole::Whole;
 
 /// Proof that a drain took place on this thread.
@@ -35,8 +36,8 @@ use crate::whole::Whole;
 pub struct Persisted {
     /// Address of the mapping: what another pool drained proves nothing here.
     pool: usize,
-    pub(crate) thread: usize,
-    pub(crate) number: u64,
+    thread: usize,
+    number: u64,
 }
 
 /// A moment of one thread between its drains: what it flushed up to here is persistent after its next one.

@@ -8,7 +8,7 @@ use rustix::fs::{SeekFrom, fstatfs, seek};
 use rustix::io::Errno;
 use rustix::ioctl::{Updater, ioctl};
 
-use crate::mapping::is_memory_fs;
+use crate::file::is_memory_fs;
 
 /// What of the first `len` bytes has no blocks, in ascending order.
 ///

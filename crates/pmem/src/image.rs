@@ -17,9 +17,9 @@ use std::time::Duration;
 
 use crate::draft::Draft;
 use crate::error::{Error, Result, SpaceFor};
+use crate::file::io_error;
 use crate::length::{extend, is_no_space};
 use crate::mapping::Mapping;
-use crate::open::io_error;
 use crate::pool::Pool;
 use crate::written::{GRANULE, HEADER_GRANULES};
 

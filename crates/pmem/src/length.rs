@@ -11,8 +11,9 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 
 use crate::domain::Domain;
 use crate::error::{Error, Result, SpaceFor};
+use crate::file::PAGE;
 use crate::holes::holes;
-use crate::mapping::{Backing, Mapping, PAGE};
+use crate::mapping::{Backing, Mapping};
 use crate::sim::Site;
 
 impl Mapping {

@@ -7,35 +7,37 @@
 //!
 //! | module | what it does with it |
 //! |---|---|
-//! | `create`, `open`, `pool`, `header` | a file becomes a [`Pool`]: locked, checked, mapped |
+//! | `create`, `open`, `file`, `pool`, `header` | a file becomes a [`Pool`]: locked, checked, mapped |
 //! | `directory` | its regions: added, claimed, grown, cut |
 //! | `area` | a region's bytes have one owner, an [`Area`]: read through `&`, stored through `&mut` |
 //! | `persist`, `ptr` | what may be stored: [`Persist`] types, and [`PPtr`] for links |
 //! | `mapping`, `length`, `flush`, `cpu` | flush starts a line's way to the media, drain waits for it; the [`Domain`] says how |
 //! | `sync_file` | in the file domain one sync serves all threads that wait |
-//! | `checksummed`, `two_slot`, `ring` | records that prove they are whole, a cell that is replaced in one piece, a log |
+//! | `checksummed`, `cell`, `two_slot`, `ring` | records that prove they are whole, a cell that is replaced in one piece, a log |
 //! | `alloc` | blocks, reserved in DRAM and made persistent by intents in somebody's commit record |
 //! | `objects` | all of it together: allocate, fill and publish with one barrier |
 //! | `image`, `cut`, `written` | a copy of the file is made while it is written |
 //! | `observe` | another process looks on, through the file, while it is written |
-//! | `sim`, `sync` | where a crash explorer and its scheduler plug in |
+//! | `sim`, `scheduler`, `sync` | where a crash explorer and its scheduler plug in, and locks that it sees |
 //!
 //! From the media up:
 //!
 //! ```text
-//!    objects.rs  objects/                publications: allocate, free, set, root; one barrier
+//!    objects.rs  objects/                              publications: allocate, free, set, root; one barrier
 //!       |        \
-//!    alloc/      ring.rs  two_slot.rs  checksummed.rs      records that prove they are whole
+//!    alloc/      ring.rs  two_slot.rs  checksummed.rs  records that prove they are whole
 //!       |           |        |            |
-//!       |        area.rs ----+------------+           bytes with one owner
-//!       |           |
-//!    create.rs  open.rs  pool.rs                      files
+//!    directory.rs   |        |            |            regions
+//!          \        |        |            |
+//!        area.rs ---+--------+------------+            bytes with one owner
+//!           |
+//!    create.rs  open.rs  pool.rs  image.rs             files; a copy of one
 //!          \     |
-//!    directory.rs  header.rs                          regions
-//!          \     |
-//!    mapping.rs  length.rs  flush.rs  image.rs        the one checked way to the media: access; length; flush and drain; a copy of it
-//!      /    |      |        \
-//! cpu.rs  sync_file.rs  sim.rs  stats.rs              instructions; shared fdatasync; the explorer's seam; counters
+//!        header.rs  cell.rs                            what a pool is, kept in a cell
+//!           |        |
+//!    mapping.rs  length.rs  flush.rs                   the one checked way to the media: access; length; flush and drain
+//!      /    |       |       \
+//! cpu.rs  file.rs  sync_file.rs  sim.rs  stats.rs      instructions; the file and its lock; shared fdatasync; the explorer's seam; counters
 //! ```
 //!
 //! # Example
@@ -100,7 +102,7 @@
 //!
 //! 1. `open`: lock the file; if it was not closed cleanly, write out and forget what the page
 //!    cache holds of it; say clearly what a foreign file is; map.
-//! 2. `two_slot` `RawCell::load`: the newer whole header slot wins; `header` `validate` checks
+//! 2. `cell` `RawCell::load`: the newer whole header slot wins; `header` `validate` checks
 //!    what a checksum cannot prove.
 //! 3. `pool` `Pool::start`: generation + 1, clean flag away, in both slots. Then a file longer
 //!    than the header says is cut.
@@ -117,6 +119,7 @@ extern crate self as pmem;
 
 mod alloc;
 mod area;
+mod cell;
 mod checksum;
 mod checksummed;
 mod cpu;
@@ -130,6 +133,7 @@ mod draft;
 mod engine;
 mod error;
 pub mod failpoints;
+mod file;
 mod flush;
 mod fork;
 mod hash;
@@ -150,10 +154,12 @@ mod ring;
 mod ring_mark;
 mod ring_record;
 mod ring_recovery;
+mod scheduler;
 pub mod sim;
 mod stats;
 pub mod sync;
 mod sync_file;
+mod threads;
 mod two_slot;
 mod watched;
 mod whole;
@@ -161,18 +167,18 @@ mod written;
 
 pub use alloc::{Allocator, Block, Found, HeapOptions, HeapUsage, Intent};
 pub use area::{Area, Region};
+pub use cell::SlotState;
 pub use checksum::{ChecksumKey, Sum};
 pub use checksummed::CHECKSUMMED_HEADER;
 pub use cpu::{FlushWith, LINE, WORD, flush_with, lines, prefetch, prefetch_to_write};
 pub use cut::{Closed, Door, Waits};
-pub use directory::{RegionInfo, RegionKind};
 pub use domain::{Domain, DomainChoice, Latency};
 pub use draft::Draft;
 pub use engine::thread_number;
 pub use error::{Error, ErrorKind, Result, SpaceFor};
 pub use flush::{FlushSet, Moment, Persisted};
 pub use hash::crc32c;
-pub use header::{FORMAT_VERSION, LAYOUT_MAX, NAME_MAX, REGIONS_MAX};
+pub use header::{FORMAT_VERSION, LAYOUT_MAX, NAME_MAX, REGIONS_MAX, RegionInfo, RegionKind};
 pub use image::Image;
 pub use objects::{ACTIONS_MAX, Action, ObjectHeap, Objects, ObjectsOptions, Reserved, Session};
 pub use observe::Observer;
@@ -187,4 +193,4 @@ pub use ring::{RING_MIN, Ring};
 pub use ring_record::{Appended, PAYLOAD_MAX, Position, RECORD_HEADER};
 pub use ring_recovery::{Recovered, RingRecord, Tail};
 pub use stats::Stats;
-pub use two_slot::{SlotState, TwoSlot};
+pub use two_slot::TwoSlot;

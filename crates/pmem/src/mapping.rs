@@ -11,14 +11,14 @@ use std::sync::atomic::{
 };
 use std::sync::{Arc, OnceLock};
 
-use rustix::fs::{Advice as FileAdvice, FlockOperation, fadvise, flock, fsync};
+use rustix::fs::{Advice as FileAdvice, fadvise};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 use crate::cpu::{self, FlushWith};
 use crate::device::is_device;
 use crate::domain::{Domain, DomainChoice, Latency, is_eadr};
 use crate::error::{Error, Result};
-pub(crate) use crate::flush::FlushSet;
+use crate::file::{PAGE, is_memory_fs, unlock};
 use crate::fork::ForkGuard;
 use crate::sim::Medium;
 use crate::stats::Counters;
@@ -26,8 +26,6 @@ use crate::sync_file::GroupSync;
 use crate::whole::Whole;
 use crate::written::Written;
 
-/// Files are filled, grown and written back in units of this many bytes.
-pub(crate) const PAGE: u64 = 4096;
 /// Bytes of a large page: fsdax maps by one what begins at a multiple of it in file and memory alike.
 const HUGE: u64 = 2 << 20;
 
@@ -374,7 +372,7 @@ impl Drop for Mapping {
         // Closing the file is not enough: a child on its way from fork to exec has it too, and with it the lock. In such a
         // child the lock is the parent's.
         if let Some(file) = self.file.as_ref().filter(|_| self.fork.check().is_ok()) {
-            let _ = flock(file, FlockOperation::Unlock);
+            unlock(file);
         }
     }
 }
@@ -400,17 +398,4 @@ fn reserve(len: u64) -> rustix::io::Result<NonNull<u8>> {
         }
         NonNull::new(base).ok_or(rustix::io::Errno::NOMEM)
     }
-}
-
-/// True for the file systems that keep files in memory: tmpfs and hugetlbfs.
-pub(crate) fn is_memory_fs(kind: i64) -> bool {
-    matches!(kind, 0x0102_1994 | 0x9584_58f6)
-}
-
-/// What a sync could not write is not on the disk but may still be in the page cache, marked clean: after an unclean shutdown
-/// the cache is written out, then dropped, so that what is read is what the disk holds.
-pub(crate) fn forget_cached(file: &File) -> io::Result<()> {
-    fsync(file)?;
-    fadvise(file, 0, None, FileAdvice::DontNeed)?;
-    Ok(())
 }

@@ -10,13 +10,14 @@ use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 
 use crate::Persist;
+use crate::cell::RawCell;
 use crate::checksum::{ChecksumKey, Checksums};
 use crate::device::file_len;
-use crate::directory::{RegionInfo, RegionKind};
 use crate::error::{Error, Result};
-use crate::header::{Header, header_cell, text};
-use crate::open::{explain_foreign, io_error, open_at_once};
-use crate::two_slot::{RawCell, TwoSlot};
+use crate::file::{io_error, open_at_once};
+use crate::header::{Entry, Header, RegionInfo, header_cell, text};
+use crate::open::explain_foreign;
+use crate::two_slot::TwoSlot;
 
 /// A cell whose bytes change from one look to the next is being written; nobody writes one so often in a row.
 const LOOKS: usize = 1000;
@@ -97,14 +98,7 @@ impl Observer {
 
     /// Its regions, by extent.
     pub fn regions(&self) -> Vec<RegionInfo> {
-        let region = |e: &crate::header::Entry| RegionInfo {
-            name: e.name_str().unwrap_or_default().to_owned(),
-            kind: RegionKind::from_code(e.kind),
-            part: e.part,
-            offset: e.offset,
-            len: e.len,
-        };
-        self.header.entries().map(region).collect()
+        self.header.entries().map(Entry::info).collect()
     }
 
     /// The extents of a region, in order; at least one.

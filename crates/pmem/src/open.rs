@@ -1,24 +1,23 @@
-//! How a pool is opened: options, the lock, what the file is, the header.
+//! How a pool is opened: options, what the file is, the header.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::{FlockOperation, OFlags, flock};
-
+use crate::cell::{RawCell, SlotState};
 use crate::device::{claim, file_len, is_device};
 use crate::domain::{DomainChoice, Latency};
 use crate::error::{Error, Result};
+use crate::file::{PAGE, forget_cached, io_error, unlock};
 use crate::header::{
     FIRST_REGION, FLAG_CLEAN, FORMAT_VERSION, FORMAT_VERSION_1, Header, MAGIC, SLOTS, header_cell, text,
 };
-use crate::mapping::{MapOptions, Mapping, PAGE, forget_cached};
+use crate::mapping::{MapOptions, Mapping};
 use crate::persist::from_bytes;
 use crate::pool::Pool;
 use crate::sim::Medium;
-use crate::two_slot::{RawCell, SlotState};
 
 /// How to create or open a pool.
 ///
@@ -256,29 +255,6 @@ pub(crate) fn explain_foreign(len: u64, path: &Path, read: impl Fn(&mut [u8], u6
     Ok(())
 }
 
-/// Opens a file or a device, and never waits: a FIFO without a writer would keep its opener for good.
-pub(crate) fn open_at_once(path: &Path, write: bool) -> Result<File> {
-    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits() as i32;
-    let opened = OpenOptions::new().read(true).write(write).custom_flags(flags).open(path);
-    // What cannot be opened at all may say so by an error that explains nothing: a socket, or a directory to be written.
-    let kind = match &opened {
-        Ok(file) => file.metadata(),
-        Err(_) => fs::metadata(path),
-    };
-    if let Some(kind) = kind.ok().and_then(|meta| foreign_kind(&meta)) {
-        let why = format!("it is a {kind}; a pool is an ordinary file, a block device, or a devdax device");
-        return Err(io_error("open", path)(io::Error::new(io::ErrorKind::InvalidInput, why)));
-    }
-    opened.map_err(io_error("open", path))
-}
-
-/// What a pool cannot be, by name.
-fn foreign_kind(meta: &fs::Metadata) -> Option<&'static str> {
-    let kind = meta.file_type();
-    let kinds = [(kind.is_dir(), "directory"), (kind.is_fifo(), "FIFO"), (kind.is_socket(), "socket")];
-    kinds.into_iter().find_map(|(is, name)| is.then_some(name))
-}
-
 /// True if both header copies say, unchecked, that the pool was closed: then the page cache holds nothing the disk does not.
 fn peek_is_clean(file: &File) -> bool {
     let mut flags = [0u8; 4];
@@ -296,48 +272,6 @@ fn looks_clean(mapping: &Mapping) -> bool {
             u32::from_le_bytes(flags) & FLAG_CLEAN != 0
         })
     })
-}
-
-/// One process at a time writes; several may read a closed pool. The lock is of the open file: it goes with the process.
-pub(crate) fn lock(file: &File, path: &Path, read_only: bool) -> Result<()> {
-    let how = if read_only { FlockOperation::NonBlockingLockShared } else { FlockOperation::NonBlockingLockExclusive };
-    for tries in 1.. {
-        match flock(file, how) {
-            Ok(()) => break,
-            Err(rustix::io::Errno::WOULDBLOCK) => {}
-            Err(e) => return Err(io_error("lock", path)(e.into())),
-        }
-        match holder(file) {
-            Some(pid) if pid == std::process::id() => return Err(Error::AlreadyOpen { path: path.to_owned() }),
-            // The kernel's list is read piece by piece: while other locks come and go, one may be passed over.
-            None if tries < 16 => {}
-            holder => return Err(Error::Busy { path: path.to_owned(), pid: holder.unwrap_or(0) }),
-        }
-    }
-    Ok(())
-}
-
-/// See `Drop` of the mapping, which does this once there is one.
-pub(crate) fn unlock(file: &File) {
-    let _ = flock(file, FlockOperation::Unlock);
-}
-
-/// Who holds a lock on this file, says the kernel: `7: FLOCK ADVISORY WRITE 1234 fe:00:5678 0 EOF`.
-fn holder(file: &File) -> Option<u32> {
-    let meta = file.metadata().ok()?;
-    let (major, minor) = (rustix::fs::major(meta.dev()), rustix::fs::minor(meta.dev()));
-    let inode = format!("{major:02x}:{minor:02x}:{}", meta.ino());
-    let locks = fs::read_to_string("/proc/locks").ok()?;
-    locks.lines().find_map(|line| {
-        let mut words = line.split_whitespace();
-        let place = words.clone().position(|w| w == inode)?;
-        words.nth(place - 1)?.parse().ok()
-    })
-}
-
-pub(crate) fn io_error(op: &'static str, path: &Path) -> impl Fn(io::Error) -> Error {
-    let path = path.to_owned();
-    move |source| Error::Io { op, path: path.clone(), source }
 }
 
 #[cfg(test)]

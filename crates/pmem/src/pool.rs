@@ -10,19 +10,17 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
+use crate::cell::RawCell;
 use crate::checksum::{ChecksumKey, Checksums};
 use crate::cpu::FlushWith;
-use crate::directory::RegionInfo;
-pub(crate) use crate::directory::RegionKind;
 use crate::domain::Domain;
 use crate::error::{Error, Result};
 use crate::flush::{FlushSet, Persisted};
-use crate::header::{FLAG_CLEAN, Header, text};
+use crate::header::{Entry, FLAG_CLEAN, Header, RegionInfo, text};
 use crate::mapping::{Backing, Mapping};
 use crate::persist::bytes_of;
 use crate::sim::here;
 use crate::stats::Stats;
-use crate::two_slot::RawCell;
 
 /// What a pool is, for people.
 ///
@@ -64,7 +62,7 @@ pub struct PoolInfo {
 
 pub(crate) struct Inner {
     pub(crate) mapping: Mapping,
-    pub(crate) tag: u16,
+    tag: u16,
     checksums: Checksums,
     id: u64,
     generation: u64,
@@ -161,16 +159,7 @@ impl Pool {
             engine: text(&header.engine).unwrap_or_default().to_owned(),
             domain: self.domain(),
             flush_with: self.inner.mapping.flush_with(),
-            regions: header
-                .entries()
-                .map(|e| RegionInfo {
-                    name: e.name_str().unwrap_or_default().to_owned(),
-                    kind: RegionKind::from_code(e.kind),
-                    part: e.part,
-                    offset: e.offset,
-                    len: e.len,
-                })
-                .collect(),
+            regions: header.entries().map(Entry::info).collect(),
         }
     }
 

@@ -9,10 +9,11 @@
 
 use crate::Persist;
 use crate::area::Area;
+use crate::cell::SlotState;
 use crate::cpu::LINE;
 use crate::error::Result;
 use crate::flush::Moment;
-use crate::two_slot::{SlotState, Split, TwoSlot};
+use crate::two_slot::{Split, TwoSlot};
 
 /// Bytes of both slots.
 pub(crate) const MARK_BYTES: u64 = TwoSlot::<Mark>::SIZE;

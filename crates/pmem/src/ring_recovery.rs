@@ -1,12 +1,12 @@
 //! What a ring held when its writer stopped.
 
 use crate::area::Area;
+use crate::cell::SlotState;
 use crate::checksum::ChecksumKey;
 use crate::cpu::LINE;
 use crate::error::{Error, Result};
 use crate::ring_mark::Mark;
 use crate::ring_record::{KIND_DATA, KIND_OUTSIDE, KIND_SKIP, Position, RECORD_HEADER, RecordHeader, header_at};
-use crate::two_slot::SlotState;
 
 /// A whole record found in a ring.
 #[derive(Clone, Debug, PartialEq, Eq)]

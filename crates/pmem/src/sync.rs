@@ -4,7 +4,6 @@
 //! is a place where another thread may be scheduled, and waiting for a lock hands the processor on instead
 //! of blocking the only thread that runs.
 
-use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::{
     AtomicBool, AtomicU32,
@@ -16,6 +15,8 @@ use std::time::Duration;
 use parking_lot::lock_api;
 
 pub use crate::park::{barrier_everywhere, park_while, unpark};
+pub use crate::scheduler::{PLAYED, Scheduler, is_scheduled, switch_point, wait_point};
+pub use crate::threads::as_thread_number;
 pub use crate::watched::{Ticker, Watched};
 
 /// A value alone on its cache lines (two, for processors that fetch pairs): what is beside it does not wait for its changes.
@@ -41,83 +42,9 @@ impl<T> std::ops::Deref for CachePadded<T> {
     }
 }
 
-/// Decides which of the threads of an exploration runs next. Exactly one of them runs at any time.
-pub trait Scheduler: Send + Sync {
-    /// The running thread may be switched here.
-    fn switch(&self);
-
-    /// The running thread cannot go on before another one has run (it waits for a lock).
-    fn blocked(&self);
-
-    /// Who the running thread is, if one thread of the system plays several; `None` while it is itself. Asked when the scheduler is
-    /// set, too: one that says `None` then is not asked again. Numbers from [`PLAYED`] on do not meet those of real threads; smaller ones are
-    /// those of [`as_thread_number`].
-    fn thread(&self) -> Option<usize> {
-        None
-    }
-}
-
-/// First number for threads that a [`Scheduler`] plays.
-pub const PLAYED: usize = 1 << 20;
-
-thread_local! {
-    static ACTIVE: Cell<bool> = const { Cell::new(false) };
-    static SCHEDULER: RefCell<Option<Arc<dyn Scheduler>>> = const { RefCell::new(None) };
-}
-
 /// Puts the calling thread under a scheduler, or takes it out; returns what was there before.
 pub fn set_scheduler(scheduler: Option<Arc<dyn Scheduler>>) -> Option<Arc<dyn Scheduler>> {
-    ACTIVE.set(scheduler.is_some());
-    crate::stats::play(scheduler.as_ref().is_some_and(|s| s.thread().is_some()));
-    SCHEDULER.replace(scheduler)
-}
-
-/// A place where the scheduler of this thread, if any, may switch to another thread.
-#[inline]
-pub fn switch_point() {
-    if ACTIVE.get() {
-        with_scheduler(|s| s.switch());
-    }
-}
-
-/// Hands the processor on, because this thread cannot go on before another has run. False, and nothing done, outside of a scheduler.
-#[inline]
-pub fn wait_point() -> bool {
-    let scheduled = ACTIVE.get();
-    if scheduled {
-        with_scheduler(|s| s.blocked());
-    }
-    scheduled
-}
-
-/// Runs `f` as the played thread of this number, whatever the calling thread's own is: for simulations, in which nothing may depend on what else runs
-/// in the process. Its [`thread_number`](crate::thread_number) is this one and a constant, which no real thread has: two threads that play the same one at the same time are
-/// served one after the other wherever a number leads to something shared. Those below 63 have counts of their own. The constant divides by every count up to 16 and
-/// by 64.
-pub fn as_thread_number<R>(number: usize, f: impl FnOnce() -> R) -> R {
-    crate::stats::as_thread(number, f)
-}
-
-/// Whether the calling thread runs under a scheduler.
-#[inline]
-pub fn is_scheduled() -> bool {
-    ACTIVE.get()
-}
-
-/// The number of the thread that the scheduler plays right now, if it plays several.
-pub(crate) fn played_thread() -> Option<usize> {
-    let mut thread = None;
-    with_scheduler(|s| thread = s.thread());
-    thread
-}
-
-#[cold]
-fn with_scheduler(f: impl FnOnce(&dyn Scheduler)) {
-    // The scheduler is cloned out, so that it may replace itself while it is called.
-    let scheduler = SCHEDULER.with_borrow(Clone::clone);
-    if let Some(scheduler) = scheduler {
-        f(&*scheduler);
-    }
+    crate::scheduler::set(scheduler, crate::threads::play)
 }
 
 /// A mutual exclusion lock, not poisoned by panics.
@@ -142,7 +69,7 @@ impl<T> Mutex<T> {
     /// Waits until the lock is free and takes it.
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T> {
-        if ACTIVE.get() { self.lock_scheduled() } else { self.0.lock() }
+        if is_scheduled() { self.lock_scheduled() } else { self.0.lock() }
     }
 
     /// Takes the lock if it is free.
@@ -154,12 +81,12 @@ impl<T> Mutex<T> {
 
     #[cold]
     fn lock_scheduled(&self) -> MutexGuard<'_, T> {
-        with_scheduler(|s| s.switch());
+        switch_point();
         loop {
             if let Some(guard) = self.0.try_lock() {
                 return guard;
             }
-            with_scheduler(|s| s.blocked());
+            wait_point();
         }
     }
 

@@ -21,7 +21,7 @@ use std::time::Duration;
 use rustix::thread::{MembarrierCommand, membarrier};
 
 use crate::error::{Error, Result};
-use crate::sync::{is_scheduled, wait_point};
+use crate::scheduler::{is_scheduled, wait_point};
 
 /// Bytes that share a bit.
 pub(crate) const GRANULE: u64 = 4096;

@@ -17,7 +17,6 @@ const ALLOWED: &[(&str, usize)] = &[
     ("chain", 2),
     ("chainmap", 4),
     ("cli", 5),
-    ("crash", 8),
     ("demo", 5),
     ("eaw", 5),
     ("heap", 24),
@@ -25,7 +24,6 @@ const ALLOWED: &[(&str, usize)] = &[
     ("log", 12),
     ("mvcc", 13),
     ("peers", 5),
-    ("pmem", 15),
     ("scenarios", 10),
     ("server", 43),
 ];

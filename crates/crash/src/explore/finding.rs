@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::leaf::Recovered;
 use super::{Explorer, Here};
 use crate::decide::Policy;
-use crate::image::mix_pair;
+use crate::hash::mix_pair;
 use crate::rng::Rng;
 use crate::scenario::Scenario;
 use crate::violation::{CrashPoint, Violation, branches, lost_words, stack};

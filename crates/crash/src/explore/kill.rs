@@ -10,7 +10,7 @@ use super::leaf::{is_closed, same};
 use super::{Explorer, Here, Images};
 use crate::config::Kind;
 use crate::decide::Policy;
-use crate::image::mix_pair;
+use crate::hash::mix_pair;
 use crate::scenario::Scenario;
 use crate::sim::{Sim, as_thread};
 use crate::violation::Violation;

@@ -5,7 +5,8 @@
 
 use crate::config::Model;
 use crate::decide::{Choice, Policy};
-use crate::image::{Image, PlainMap, mix_pair};
+use crate::hash::{PlainMap, mix_pair};
+use crate::image::Image;
 use crate::walk::Effect;
 
 /// Images that are remembered.
@@ -19,7 +20,7 @@ const GUESSES: usize = 4;
 const NO_STATE: u32 = u32::MAX;
 
 /// Ranges of words, both ends included, in the order in which recovery first read of them.
-pub(crate) type Trace = [(u32, u32)];
+type Trace = [(u32, u32)];
 
 #[derive(Clone, Copy)]
 struct Leaf {
@@ -33,7 +34,7 @@ impl Leaf {
     }
 }
 
-pub(crate) struct Known<T> {
+pub(super) struct Known<T> {
     /// By what is promised, and the hash of the image with what recovery did not read at its old value.
     leaves: PlainMap<Leaf>,
     traces: Vec<Box<Trace>>,
@@ -44,15 +45,15 @@ pub(crate) struct Known<T> {
 
 /// In which order the known recoveries come to the open places of one crash point.
 #[derive(Default)]
-pub(crate) struct Orders(Vec<(u32, Vec<u32>)>);
+pub(super) struct Orders(Vec<(u32, Vec<u32>)>);
 
 impl<T: PartialEq> Known<T> {
-    pub(crate) fn new(model: Model) -> Self {
+    pub(super) fn new(model: Model) -> Self {
         let (leaves, trace_ids) = (PlainMap::default(), PlainMap::default());
         Self { leaves, traces: Vec::new(), trace_ids, states: Vec::new(), group_bytes: model.group_bytes() }
     }
 
-    pub(crate) fn trace_id(&mut self, trace: &Trace) -> Option<u32> {
+    pub(super) fn trace_id(&mut self, trace: &Trace) -> Option<u32> {
         let hash =
             trace.iter().fold(1, |hash, &(first, last)| mix_pair(hash, u64::from(first) << 32 | u64::from(last)));
         if let Some(&id) = self.trace_ids.get(&hash) {
@@ -82,14 +83,14 @@ impl<T: PartialEq> Known<T> {
     }
 
     /// Remembers an image that was recovered and checked, with this effect. `leaf` is its hash.
-    pub(crate) fn insert(&mut self, context: u64, leaf: u64, trace: u32, effect: Effect) {
+    pub(super) fn insert(&mut self, context: u64, leaf: u64, trace: u32, effect: Effect) {
         if self.leaves.len() < LEAVES_MAX {
             self.leaves.insert(mix_pair(context, leaf), Leaf { trace, state: effect.state });
         }
     }
 
     /// What came of the image that this policy makes, if it is known and showed what is `expected`; `path` becomes what recovery would take there.
-    pub(crate) fn find(
+    pub(super) fn find(
         &self,
         image: &Image,
         policy: &Policy,
@@ -134,7 +135,7 @@ fn leaf_hash(image: &Image, choices: &[Choice]) -> u64 {
 
 impl Orders {
     /// Adds what this recovery read to the orders that are guessed.
-    pub(crate) fn note<T>(&mut self, known: &Known<T>, trace: u32, image: &Image) {
+    pub(super) fn note<T>(&mut self, known: &Known<T>, trace: u32, image: &Image) {
         self.of(trace, image, &known.traces);
     }
 

@@ -8,7 +8,7 @@ use pmem::sim::Site;
 
 use super::{OldLine, Sim, State, thread_mask, word_at};
 use crate::config::{Kind, Model};
-use crate::image::mix;
+use crate::hash::mix;
 use crate::pending::LINE_WORDS;
 use crate::raw::{BLOCK, BLOCK_WORDS};
 
@@ -18,7 +18,7 @@ const LINE_BYTES: u64 = LINE_WORDS as u64 * 8;
 
 impl Sim {
     #[inline]
-    pub(crate) fn touch(&self, offset: u64, len: u64, write: bool) -> io::Result<()> {
+    pub(super) fn touch(&self, offset: u64, len: u64, write: bool) -> io::Result<()> {
         let end = offset.saturating_add(len);
         if end > self.length() {
             return Err(beyond(offset, len, self.length()));
@@ -47,7 +47,7 @@ impl Sim {
         Ok(())
     }
 
-    pub(crate) fn start_write_back(&self, offset: u64, len: u64, site: Site) {
+    pub(super) fn start_write_back(&self, offset: u64, len: u64, site: Site) {
         if len == 0 || self.is_muted(Kind::Flush, site) {
             return;
         }
@@ -60,7 +60,7 @@ impl Sim {
         }
     }
 
-    pub(crate) fn finish_write_back(&self, site: Site) -> io::Result<()> {
+    pub(super) fn finish_write_back(&self, site: Site) -> io::Result<()> {
         if self.is_muted(Kind::Drain, site) {
             return Ok(());
         }
@@ -82,7 +82,7 @@ impl Sim {
     }
 
     /// A file alone does it, with a power of two of lines, at a multiple of that.
-    pub(crate) fn store_whole(&self, offset: u64, data: &[u8], site: Site) -> io::Result<bool> {
+    pub(super) fn store_whole(&self, offset: u64, data: &[u8], site: Site) -> io::Result<bool> {
         let len = data.len() as u64;
         let is_one = len.is_power_of_two() && len >= LINE_BYTES && offset.is_multiple_of(len);
         if !is_one || !matches!(self.model, Model::File { .. }) {
@@ -117,7 +117,7 @@ impl Sim {
         Ok(true)
     }
 
-    pub(crate) fn resize(&self, len: u64, site: Site) -> io::Result<()> {
+    pub(super) fn resize(&self, len: u64, site: Site) -> io::Result<()> {
         let len = len.next_multiple_of(8);
         pmem::sync::switch_point();
         self.compare(&mut self.state.lock());
@@ -151,7 +151,7 @@ impl Sim {
         Ok(())
     }
 
-    pub(crate) fn note(&self, _site: Site) {
+    pub(super) fn note(&self, _site: Site) {
         self.compare(&mut self.state.lock());
     }
 

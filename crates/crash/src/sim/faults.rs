@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::{Sim, State};
 use crate::config::{FaultKind, Model};
-use crate::image::mix;
+use crate::hash::mix;
 use crate::pending::LINE_WORDS;
 use crate::raw::{BLOCK_WORDS, PAGE};
 

@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::{NO_LINE, Sim, State, UNDECIDED, word_at};
 use crate::decide::{Choice, LENGTH_UNIT, Policy};
-use crate::image::{Cached, Image, mix, mix_pair};
+use crate::hash::{mix, mix_pair};
+use crate::image::{Cached, Image};
 use crate::pending::LINE_WORDS;
 use crate::raw::BLOCK_WORDS;
 
@@ -84,7 +85,7 @@ impl Sim {
         }
     }
 
-    pub(super) fn restore_touched(&self) {
+    fn restore_touched(&self) {
         let mut state = self.state.lock();
         let state = &mut *state;
         for block in state.touched.drain(..) {
@@ -225,7 +226,7 @@ impl Sim {
     }
 
     #[cold]
-    pub(super) fn decide_word(&self, word: usize) {
+    fn decide_word(&self, word: usize) {
         let mut state = self.state.lock();
         let image = Arc::clone(&state.image);
         let Some(at) = image.unit_of(word) else {

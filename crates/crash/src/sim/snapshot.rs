@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::{OldLine, Sim, State, UNDECIDED, word_at};
-use crate::image::{Cached, Image, Unit, mix_pair};
+use crate::hash::mix_pair;
+use crate::image::{Cached, Image, Unit};
 use crate::raw::BLOCK_WORDS;
 
 impl Sim {
@@ -113,7 +114,7 @@ impl Sim {
     }
 
     /// What the media surely has of a block.
-    pub(super) fn media_block(&self, state: &State, block: usize) -> [u64; BLOCK_WORDS] {
+    fn media_block(&self, state: &State, block: usize) -> [u64; BLOCK_WORDS] {
         let mut content = [0u64; BLOCK_WORDS];
         if self.granted[block].load(Relaxed) {
             content.copy_from_slice(&state.media[block * BLOCK_WORDS..(block + 1) * BLOCK_WORDS]);
@@ -123,7 +124,7 @@ impl Sim {
         content
     }
 
-    pub(super) fn is_open(&self, word: usize) -> bool {
+    fn is_open(&self, word: usize) -> bool {
         self.open[word / 64].load(Relaxed) & (1 << (word % 64)) != 0
     }
 

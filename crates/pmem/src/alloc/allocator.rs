@@ -13,9 +13,9 @@ use crate::alloc::classes::Classes;
 use crate::alloc::media::{Geometry, Layout};
 use crate::area::{Area, Region};
 use crate::error::{Error, Result};
-use crate::header::REGIONS_MAX;
+use crate::header::{REGIONS_MAX, RegionKind};
 use crate::mapping::Mapping;
-use crate::pool::{Pool, RegionKind};
+use crate::pool::Pool;
 use crate::stats::THREADS;
 use crate::sync::Mutex;
 
@@ -86,7 +86,7 @@ pub(super) struct Extent {
 }
 
 impl Extent {
-    pub(super) fn new(geometry: Geometry, len: u64) -> Self {
+    fn new(geometry: Geometry, len: u64) -> Self {
         let leaves = (0..geometry.chunks_max.div_ceil(LEAF)).map(|_| OnceLock::new()).collect();
         Self { geometry, chunks: AtomicU32::new(geometry.chunks_in(len)), leaves }
     }
@@ -134,9 +134,9 @@ pub struct Allocator {
     pub(super) classes: Classes,
     pub(super) layout: Layout,
     pub(super) chunk_log2: u32,
-    pub(super) salt: u64,
+    salt: u64,
     pub(super) extents: Box<[OnceLock<Extent>]>,
-    pub(super) extents_len: AtomicUsize,
+    extents_len: AtomicUsize,
     pub(super) caches: Box<[Cache]>,
     pub(super) central: Mutex<Central>,
     /// Keeps the region claimed; its bytes are reached through the mapping, by offset.

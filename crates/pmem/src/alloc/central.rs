@@ -30,7 +30,7 @@ pub(crate) struct Central {
 }
 
 impl Central {
-    pub(crate) fn new(classes: usize) -> Self {
+    pub(super) fn new(classes: usize) -> Self {
         Self { partial: vec![Vec::new(); classes], ..Self::default() }
     }
 
@@ -41,7 +41,7 @@ impl Central {
 
 /// Runs of adjacent free chunks. Lowest first, so that the end of the pool tends to become free.
 #[derive(Debug, Default)]
-pub(crate) struct FreeRuns(BTreeMap<ChunkId, u32>);
+pub(super) struct FreeRuns(BTreeMap<ChunkId, u32>);
 
 impl FreeRuns {
     /// Adds `len` free chunks, joining neighbours.
@@ -60,7 +60,7 @@ impl FreeRuns {
     }
 
     /// Takes `len` adjacent chunks.
-    pub(crate) fn take(&mut self, len: u32) -> Option<ChunkId> {
+    pub(super) fn take(&mut self, len: u32) -> Option<ChunkId> {
         let (&start, &n) = self.0.iter().find(|&(_, &n)| n >= len)?;
         self.0.remove(&start);
         if n > len {
@@ -70,7 +70,7 @@ impl FreeRuns {
     }
 
     /// Takes away the run that ends just before `end`; returns its length.
-    pub(crate) fn cut_before(&mut self, end: ChunkId) -> u32 {
+    pub(super) fn cut_before(&mut self, end: ChunkId) -> u32 {
         match self.0.range(..end).next_back() {
             Some((&start, &n)) if start + u64::from(n) == end => {
                 self.0.remove(&start);

@@ -66,7 +66,7 @@ impl Default for Chunk {
 
 impl Chunk {
     #[inline]
-    pub(crate) fn shape(&self) -> Shape {
+    pub(super) fn shape(&self) -> Shape {
         Self::decode(self.shape.load(Acquire))
     }
 
@@ -131,7 +131,7 @@ impl Chunk {
     /// Takes an available block of this word, and makes it live, or not yet. Only for the owner of the span: the two bits of a block that is available
     /// are changed by nobody else.
     #[inline]
-    pub(crate) fn take(&self, word: u32, live: bool) -> Option<u32> {
+    pub(super) fn take(&self, word: u32, live: bool) -> Option<u32> {
         let bits = self.words().get(word as usize)?;
         let available = bits.load(Acquire) as u32;
         if available == 0 {
@@ -144,7 +144,7 @@ impl Chunk {
 
     /// The first word at or behind `word`, wrapping around once, that has available blocks.
     #[inline]
-    pub(crate) fn find(&self, word: u32, blocks: u32) -> Option<u32> {
+    pub(super) fn find(&self, word: u32, blocks: u32) -> Option<u32> {
         let words = self.words().get(..blocks.div_ceil(PER_WORD) as usize)?;
         let (before, behind) = words.split_at_checked(word as usize)?;
         let found = behind.iter().chain(before).position(|w| w.load(Acquire) as u32 != 0)?;
@@ -159,7 +159,7 @@ impl Chunk {
     ///
     /// `SeqCst` here and in [`is_empty`](Self::is_empty): of two threads that give the last blocks of two words back, one sees both.
     #[inline]
-    pub(crate) fn give_back(&self, index: u32, blocks: u32) -> bool {
+    pub(super) fn give_back(&self, index: u32, blocks: u32) -> bool {
         let Some(word) = self.words().get((index / PER_WORD) as usize) else { return false };
         word.fetch_or(1 << (index % PER_WORD), SeqCst);
         word.load(SeqCst) == all(blocks, index / PER_WORD * PER_WORD) && self.is_empty(blocks)
@@ -173,7 +173,7 @@ impl Chunk {
 
     /// True if the table describes this span: [`Geometry::write_span`](crate::alloc::media::Geometry::write_span) was done.
     #[inline]
-    pub(crate) fn is_described(&self, class: u8, span: u32) -> bool {
+    pub(super) fn is_described(&self, class: u8, span: u32) -> bool {
         self.described.load(Acquire) == Self::description(class, span)
     }
 
@@ -181,7 +181,7 @@ impl Chunk {
         self.described.store(Self::description(class, span), Release);
     }
 
-    pub(crate) fn forget_description(&self) {
+    pub(super) fn forget_description(&self) {
         self.described.store(0, Release);
     }
 
@@ -191,14 +191,14 @@ impl Chunk {
     }
 
     #[inline]
-    pub(crate) fn is_live(&self, index: u32) -> bool {
+    pub(super) fn is_live(&self, index: u32) -> bool {
         let word = self.words().get((index / PER_WORD) as usize);
         word.is_some_and(|w| w.load(Acquire) & live_bit(index) != 0)
     }
 
     /// The engine's word for a block.
     #[inline]
-    pub(crate) fn engine_word(&self, index: u32) -> &AtomicU32 {
+    pub(super) fn engine_word(&self, index: u32) -> &AtomicU32 {
         // 0 | 1 | 2 3 | 4 to 7 | ...
         let level = (u32::BITS - index.leading_zeros()) as usize % ENGINE_LEVELS;
         let first = 1 << level >> 1;

@@ -4,20 +4,20 @@
 /// Class of blocks that are a whole number of chunks.
 pub(crate) const HUGE: u8 = 255;
 /// Smallest block.
-pub(crate) const BLOCK_MIN: u64 = 16;
+const BLOCK_MIN: u64 = 16;
 /// Largest alignment a block can have.
-pub(crate) const ALIGN_MAX: u64 = 4096;
+pub(super) const ALIGN_MAX: u64 = 4096;
 
 /// Blocks of one size, cut from a span of chunks.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Class {
+pub(super) struct Class {
     pub(crate) size: u64,
     /// 2^64 / `size`, rounded up; 0 where the only block begins the span.
     reciprocal: u64,
     /// Chunks in a span.
     pub(crate) chunks: u32,
     /// Blocks in a span.
-    pub(crate) blocks: u32,
+    pub(super) blocks: u32,
 }
 
 impl Class {
@@ -39,7 +39,7 @@ pub(crate) struct Classes {
 }
 
 impl Classes {
-    pub(crate) fn new(chunk_log2: u32) -> Self {
+    pub(super) fn new(chunk_log2: u32) -> Self {
         let chunk_bytes = 1u64 << chunk_log2;
         let small = (2..=8).map(|n| n * 8);
         let larger = (6..chunk_log2 + 2).flat_map(|lg| (1..=4).map(move |k| (1 << lg) + (k << (lg - 2))));
@@ -61,7 +61,7 @@ impl Classes {
 
     /// The smallest class for `bytes` bytes at a multiple of `align`; `None` if that takes whole chunks.
     #[inline]
-    pub(crate) fn index(&self, bytes: u64, align: u64) -> Option<u8> {
+    pub(super) fn index(&self, bytes: u64, align: u64) -> Option<u8> {
         let bytes = bytes.max(BLOCK_MIN);
         let mut class = if bytes <= 64 {
             (bytes.div_ceil(8) - 2) as usize

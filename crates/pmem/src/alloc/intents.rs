@@ -6,7 +6,7 @@ use crate::alloc::allocator::Allocator;
 use crate::alloc::block::{Block, Intent};
 use crate::alloc::central::{extent_of, number_of};
 use crate::error::{Error, Result};
-use crate::mapping::FlushSet;
+use crate::flush::FlushSet;
 
 impl Allocator {
     /// Does what the intent says, and adds the lines to `lines`, to be flushed before a drain. Doing it again is harmless; doing it

@@ -25,12 +25,14 @@ use std::sync::atomic::{
 use crate::alloc::classes::{Classes, HUGE};
 use crate::area::Area;
 use crate::error::{Error, Result};
+use crate::file::PAGE;
+use crate::flush::FlushSet;
 use crate::hash::splitmix;
-use crate::mapping::{FlushSet, Mapping, PAGE};
+use crate::mapping::Mapping;
 
 /// How the extents of a heap are laid out, as the options of its region say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Layout {
+pub(super) enum Layout {
     /// One table, each code beside its bits. Heaps of earlier builds.
     Together,
     /// Codes and a second table on pages of their own.
@@ -41,12 +43,12 @@ impl Layout {
     const APART: u64 = 1 << 8;
 
     /// Options of the region: how large chunks are, and the layout.
-    pub(crate) fn options(self, chunk_log2: u32) -> u64 {
+    pub(super) fn options(self, chunk_log2: u32) -> u64 {
         u64::from(chunk_log2) | if self == Self::Apart { Self::APART } else { 0 }
     }
 
     /// What the options of a region say, if they are a heap's.
-    pub(crate) fn from_options(options: u64) -> Option<(Self, u32)> {
+    pub(super) fn from_options(options: u64) -> Option<(Self, u32)> {
         let layout = if options & Self::APART != 0 { Self::Apart } else { Self::Together };
         let chunk_log2 = options & !Self::APART;
         (12..=20).contains(&chunk_log2).then_some((layout, chunk_log2 as u32))
@@ -56,9 +58,9 @@ impl Layout {
 /// Where an extent has what. All offsets are from the start of the pool.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Geometry {
-    pub(crate) offset: u64,
-    pub(crate) layout: Layout,
-    pub(crate) chunk_log2: u32,
+    offset: u64,
+    layout: Layout,
+    chunk_log2: u32,
     pub(crate) chunks_max: u32,
     pub(crate) chunks_at: u64,
     table_at: u64,
@@ -71,7 +73,7 @@ pub(crate) struct Geometry {
 
 /// What a table word says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Word {
+pub(super) enum Word {
     /// Never used.
     Unused,
     /// First chunk of a span of `span` chunks cut into blocks of a class.
@@ -84,7 +86,7 @@ pub(crate) enum Word {
 
 impl Geometry {
     #[inline]
-    pub(crate) fn bitmap_bytes(chunk_log2: u32) -> u64 {
+    fn bitmap_bytes(chunk_log2: u32) -> u64 {
         1 << (chunk_log2 - 6)
     }
 
@@ -126,7 +128,7 @@ impl Geometry {
     }
 
     /// The geometry of an extent made for `chunks_max` chunks, as the directory says.
-    pub(crate) fn read(area: &Area, layout: Layout, chunk_log2: u32, chunks_max: u64, salt: u64) -> Result<Self> {
+    pub(super) fn read(area: &Area, layout: Layout, chunk_log2: u32, chunks_max: u64, salt: u64) -> Result<Self> {
         let damaged = |found, expected| {
             Err(Error::Damaged { what: "heap extent geometry", offset: area.offset(), found, expected })
         };
@@ -142,12 +144,12 @@ impl Geometry {
     }
 
     /// Chunks that an extent of `len` bytes has.
-    pub(crate) fn chunks_in(&self, len: u64) -> u32 {
+    pub(super) fn chunks_in(&self, len: u64) -> u32 {
         (((self.offset + len).saturating_sub(self.chunks_at) >> self.chunk_log2) as u32).min(self.chunks_max)
     }
 
     #[inline]
-    pub(crate) fn chunk_at(&self, chunk: u32) -> u64 {
+    pub(super) fn chunk_at(&self, chunk: u32) -> u64 {
         self.chunks_at + (u64::from(chunk) << self.chunk_log2)
     }
 
@@ -191,7 +193,7 @@ impl Geometry {
     }
 
     /// Makes the table describe this span, and its bitmap one that was used; stores only what differs. The caller flushes.
-    pub(crate) fn write_span(
+    pub(super) fn write_span(
         &self,
         mapping: &Mapping,
         head: u32,
@@ -230,7 +232,7 @@ impl Geometry {
 
     /// The table words of a span are among the lines to be flushed.
     #[inline]
-    pub(crate) fn add_span(&self, mapping: &Mapping, head: u32, span: u32, lines: &mut FlushSet) {
+    pub(super) fn add_span(&self, mapping: &Mapping, head: u32, span: u32, lines: &mut FlushSet) {
         for table in self.tables() {
             lines.add(mapping, table + u64::from(head) * 8, u64::from(span) * 8);
         }
@@ -283,7 +285,7 @@ impl Geometry {
 
     /// Sets or clears a block's bit, in both words. The caller flushes; doing it twice is harmless.
     #[inline]
-    pub(crate) fn write_bit(
+    pub(super) fn write_bit(
         &self,
         mapping: &Mapping,
         head: u32,
@@ -344,7 +346,7 @@ impl Geometry {
     }
 
     /// True if any block of the span is live, which was in use at some time.
-    pub(crate) fn has_live(&self, mapping: &Mapping, head: u32, blocks: u32) -> Result<bool> {
+    pub(super) fn has_live(&self, mapping: &Mapping, head: u32, blocks: u32) -> Result<bool> {
         for index in (0..blocks).step_by(64) {
             if self.bits(mapping, head, index, blocks, true)? != 0 {
                 return Ok(true);

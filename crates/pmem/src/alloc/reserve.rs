@@ -9,7 +9,8 @@ use crate::alloc::central::{Central, ChunkId, extent_of, number_of};
 use crate::alloc::chunk::{Chunk, Shape, owner};
 use crate::alloc::classes::{ALIGN_MAX, Class, HUGE};
 use crate::error::{Error, Result};
-use crate::stats::{THREADS, thread_id};
+use crate::stats::THREADS;
+use crate::threads::thread_id;
 
 /// Chunks looked at per visit before fresh chunks are preferred to finding old free blocks.
 const LOOK: u32 = 64;
@@ -286,7 +287,7 @@ impl Allocator {
     }
 
     #[inline]
-    pub(super) fn chunk_of(&self, id: ChunkId) -> Result<&Chunk> {
+    fn chunk_of(&self, id: ChunkId) -> Result<&Chunk> {
         Ok(self.extent(extent_of(id))?.chunk(number_of(id)))
     }
 }

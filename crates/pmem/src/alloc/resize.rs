@@ -8,7 +8,7 @@ use crate::alloc::central::chunk_id;
 use crate::alloc::chunk::Shape;
 use crate::alloc::media::Geometry;
 use crate::error::Result;
-use crate::mapping::PAGE;
+use crate::file::PAGE;
 
 impl Allocator {
     /// Makes the heap at least `bytes` bytes larger while it is in use: in place if it is the last in the pool and was larger

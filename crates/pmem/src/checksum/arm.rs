@@ -2,7 +2,7 @@
 
 use std::arch::aarch64::*;
 
-use super::clnh::{BLOCK, Ops, last_lane};
+use super::ops::{BLOCK, Ops, last_lane};
 
 pub(super) struct Wide128;
 

@@ -1,6 +1,6 @@
 //! Carry-less products by ordinary ones: for processors without an instruction for them, and for Miri.
 
-use super::clnh::{BLOCK, Ops, last_lane};
+use super::ops::{BLOCK, Ops, last_lane};
 
 pub(super) struct Portable;
 

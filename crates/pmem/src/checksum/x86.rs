@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::clnh::{BLOCK, Ops, last_lane};
+use super::ops::{BLOCK, Ops, last_lane};
 
 pub(super) struct Wide128;
 pub(super) struct Wide512;
