@@ -14,8 +14,6 @@ use crate::modules::{Module, Modules};
 const ALLOWED: &[(&str, usize)] = &[
     ("bench", 5),
     ("capi", 7),
-    ("chain", 2),
-    ("chainmap", 4),
     ("cli", 5),
     ("crash", 8),
     ("demo", 5),
@@ -23,7 +21,6 @@ const ALLOWED: &[(&str, usize)] = &[
     ("fabric", 16),
     ("heap", 24),
     ("kv", 38),
-    ("log", 12),
     ("membership", 11),
     ("mvcc", 13),
     ("peers", 5),

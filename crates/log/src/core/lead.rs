@@ -1,15 +1,24 @@
-//! A log that was taken over.
+//! A log that was taken over, and has other copies.
+
+use std::time::Duration;
 
 use pmem::Pool;
 
-use super::{Core, failpoints};
+use super::Core;
 use crate::Lsn;
 use crate::at::At;
 use crate::error::{Error, Result};
+use crate::image::Image;
 use crate::options::Options;
 use crate::recovery::{Reader, Recovered, Tail};
-use crate::replicate::{Lead, Leading, Log as CopyOfLog};
+use crate::replicate::copy::Log as CopyOfLog;
+use crate::replicate::leading::Lead;
+use crate::replicate::members::Layout;
+use crate::replicate::{Joining, Leading, Link};
 use crate::space::{NO_MARKER, Space};
+
+/// Who changes the copies looks so often at the clock, and whether they answered what others hear.
+const MOMENT: Duration = Duration::from_millis(1);
 
 impl Core {
     /// The log that was taken over, by its new leader.
@@ -20,10 +29,9 @@ impl Core {
         lead: Lead,
         options: &Options,
     ) -> Result<(Self, Recovered)> {
-        let failpoints = failpoints(options);
+        let failpoints = options.failpoints();
         let (region, geometry, cell, promise, key) = image.into_parts();
         let superline = cell.get();
-        let offset = geometry.offset(0);
         let walk = Reader::new(pool, &region, &geometry, &key, superline, failpoints).walk()?;
         if (walk.lsn, walk.position) != (end.lsn, end.position) {
             return Err(Error::Lost {
@@ -44,11 +52,43 @@ impl Core {
         let leading = Leading::new(lead, end, superline.head(), promise, &geometry, failpoints);
         let mut space = Space::new(pool, region, geometry, cell, walk.lsn, walk.position, walk.opened, failpoints);
         space.known_head = Some(superline.head_position);
-        let mut core = Self::assemble(pool, offset, options, space);
-        (core.key, core.leading) = (key, Some(leading));
-        core.streams_from = u64::MAX;
-        core.watermark = None; // its copies say what the log has
-        core.space().marker = NO_MARKER;
+        space.marker = NO_MARKER;
+        // No watermark: its copies say what the log has.
+        let image = Image::new(pool, key, None, space, options.waits_for_room());
+        let core = Self { leading: Some(leading), streams_from: u64::MAX, ..Self::of(image, options) };
         Ok((core, recovered))
+    }
+
+    /// Lets a moment pass, in which the copies are heard, by this thread or by another.
+    pub(crate) fn listen(&self) {
+        if let Some(leading) = &self.leading
+            && !leading.listen(&self.image, MOMENT)
+        {
+            leading.pause(MOMENT);
+        }
+    }
+
+    /// A copy joins, over this connection; a new one if there is an id for it.
+    pub(crate) fn join(
+        &self,
+        link: Link,
+        receiver: Box<dyn fabric::Receiver>,
+        new_id: Option<u64>,
+        pump: &mut dyn FnMut(),
+        timeout: Duration,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<(usize, Box<dyn fabric::Receiver>)> {
+        let Some(leading) = &self.leading else {
+            let next = "make a replicated one, and append its records there";
+            return Err(Error::NotReplicated { what: "take a copy in", next });
+        };
+        let (log, segment_bytes, segments) = {
+            let space = self.image.space();
+            (space.superline.id, space.geometry.segment_bytes, space.geometry.circle.segments())
+        };
+        let (key, checksums) = leading.secret();
+        let layout = Layout { log, key, segment_bytes, segments, checksums };
+        let mark = &|| Ok(self.put_watermark()?.0);
+        Joining { image: &self.image, leading, link, receiver, mark, pump, timeout, is_over }.join(layout, new_id)
     }
 }

@@ -6,8 +6,8 @@ use fabric::{Event, Sender};
 
 use super::at::Span;
 use super::copy::Copy;
-use super::members::Config;
-use super::message::{Formed, FromCopy, Layout, Reply, Request, ToCopy, WIRE_VERSION, decode, encode};
+use super::members::{Config, Layout};
+use super::message::{Formed, FromCopy, Reply, Request, ToCopy, WIRE_VERSION, decode, encode};
 use super::takeover::{Command, Heard, Plan, Progress, Taken, Takeover};
 use crate::error::{Away, Error, Result};
 use crate::failpoints::{Failpoints, Step};

@@ -14,23 +14,21 @@ use std::sync::Arc;
 use pmem::{ChecksumKey, LINE, Pool, Region, TwoSlot};
 
 use super::at::{At, PIECE, Span};
-use super::members::{Config, MAGIC, Origin, Promise};
-use super::message::{DIGESTS, DIGESTS_MAX, Formed, Layout, Reply, Request, State, WIRE_VERSION, Walked};
+use super::members::{Config, Layout, MAGIC, Origin, Promise};
+use super::message::{DIGESTS, DIGESTS_MAX, Formed, Reply, Request, State, WIRE_VERSION, Walked};
 use super::window::CopyWindow;
 use crate::Lsn;
-use crate::core::is_unfinished;
 use crate::error::{Error, Result};
 use crate::failpoints::{Failpoints, Step};
-use crate::front::{Front, Parts};
-use crate::options::{NAME, REGION_KIND};
+use crate::front::{Front, NAME, Parts, REGION_KIND};
 use crate::raw::{self, Claim};
 use crate::record::{Header, Kind, RECORD_HEADER};
 use crate::recovery::{Reader, Walk};
 use crate::space::{Geometry, read_header};
-use crate::superline::{COPY_VERSION, SEGMENT_MAX, SEGMENT_MIN, Superline};
+use crate::superline::{COPY_VERSION, SEGMENT_MAX, SEGMENT_MIN, Superline, front_of, is_unfinished};
 
 /// What one walk reads, at most: who asks waits for the answer only so long, and a log that is not in memory is read slowly.
-pub(super) const WALK_BYTES: u64 = if cfg!(test) { 1 << 10 } else { 64 << 20 };
+pub(crate) const WALK_BYTES: u64 = if cfg!(test) { 1 << 10 } else { 64 << 20 };
 
 /// A copy of a replicated log, in a pool. It is empty until a leader says of which log it is to be a copy.
 pub(crate) struct Copy {
@@ -331,7 +329,7 @@ impl Log {
         let region = pool.region(name)?;
         let first = region.areas().first().map_or(0, pmem::Area::offset);
         let not = |why| Error::NotALog { region: name.to_owned(), offset: first, why };
-        let front = Front::of(&region);
+        let front = front_of(&region);
         if region.kind() != REGION_KIND.code() || region.areas()[0].len() <= front.bytes() {
             return Err(not("the directory says it is something else"));
         }
@@ -394,7 +392,7 @@ impl Log {
         }
     }
 
-    pub(super) fn reader<'a>(&'a self, pool: &'a Pool) -> Reader<'a> {
+    pub(crate) fn reader<'a>(&'a self, pool: &'a Pool) -> Reader<'a> {
         Reader::new(pool, &self.region, &self.geometry, &self.key, self.cell.get(), Failpoints::default())
     }
 

@@ -5,7 +5,6 @@
 use pmem::{ChecksumKey, Persist};
 use serde::{Deserialize, Serialize};
 
-use super::message::Layout;
 use crate::error::{Error, Result};
 
 /// Most copies of a log.
@@ -13,6 +12,17 @@ pub const COPIES_MAX: usize = 7;
 /// Most changes of one log's copies, twice over: what a copy says from outside is never counted past the end.
 const GENERATION_MAX: u32 = 1 << 31;
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"cairncop");
+
+/// What makes two copies copies of one log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Layout {
+    pub(crate) log: u64,
+    pub(crate) key: u64,
+    pub(crate) segment_bytes: u64,
+    pub(crate) segments: u64,
+    /// Version of the pool format whose function checksums the records.
+    pub(crate) checksums: u32,
+}
 
 /// Copies, by their ids, and how many of them must have a record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -22,8 +22,8 @@
 //! cut short anywhere is only done again.
 
 use super::at::{At, PIECE, Span};
-use super::members::{Config, Origin, Quorum};
-use super::message::{DIGESTS_MAX, Formed, Layout, Reply, Request, Walked};
+use super::members::{Config, Layout, Origin, Quorum};
+use super::message::{DIGESTS_MAX, Formed, Reply, Request, Walked};
 use crate::Lsn;
 use crate::error::{Error, Result};
 use crate::failpoints::{Failpoints, Step};

@@ -72,8 +72,8 @@ mod tests {
 
     use super::*;
     use crate::failpoints::Failpoints;
-    use crate::replicate::Layout;
     use crate::replicate::copy::Copy;
+    use crate::replicate::members::Layout;
     use crate::replicate::message::Request;
 
     /// The window of a copy before it is one of a log, and then.

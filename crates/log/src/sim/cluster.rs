@@ -6,15 +6,15 @@ use fabric::sim::{Faults, Network, Node};
 use fabric::{Connection, Event, Receiver, Rights, Sender};
 use pmem::Pool;
 
-use super::super::candidate::{Candidate, Elected, Link, Make, Stand};
-use super::super::copy::Copy;
-use super::super::leading::{FlushOrder, Lead};
-use super::super::message::Layout;
-use super::super::served::Served;
-use super::super::takeover::Taken;
-use crate::core::{Core, failpoints};
+use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::recovery::Recovered;
+use crate::replicate::candidate::{Candidate, Elected, Link, Make, Stand};
+use crate::replicate::copy::Copy;
+use crate::replicate::leading::{FlushOrder, Lead};
+use crate::replicate::members::Layout;
+use crate::replicate::served::Served;
+use crate::replicate::takeover::Taken;
 use crate::{Log, Lsn, Options};
 
 /// Time that passes where nothing happens.
@@ -71,7 +71,7 @@ impl Cluster {
     }
 
     fn lead(options: &Options, homes: &[Home], make: Option<Make>, owner: u64, on: On) -> Result<(Self, Recovered)> {
-        let failpoints = failpoints(options);
+        let failpoints = options.failpoints();
         let network = Network::new(1, Faults::none());
         let node = network.node();
         let nobody =
@@ -271,8 +271,8 @@ fn hear(log: &Log, hears: &mut [(usize, Box<dyn Receiver>)]) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{SEGMENT, SEGMENTS};
     use super::*;
+    use crate::sim::{SEGMENT, SEGMENTS};
 
     /// What it writes is lost on the way to the medium.
     struct Lossy(Box<dyn Sender>);

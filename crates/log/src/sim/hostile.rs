@@ -8,21 +8,21 @@ use fabric::{Access, Event, Reason, Receiver, Rights, Sender};
 use parking_lot::Mutex;
 use pmem::Pool;
 
-use super::super::at::{At, Span};
-use super::super::candidate::{Candidate, Link, Lost, Stand};
-use super::super::copy::Copy;
-use super::super::leading::{FlushOrder, Lead};
-use super::super::members::{Config, Origin, Quorum};
-use super::super::message::{
-    Formed, FromCopy, Layout, Reply, Request, State, ToCopy, WIRE_VERSION, Walked, decode, encode,
-};
-use super::super::served::Served;
-use super::super::takeover::Taken;
 use super::{Cluster, Home, Place, SEGMENT, SEGMENTS, record};
+use crate::at::{At, Span};
 use crate::core::Core;
 use crate::error::Result;
 use crate::failpoints::Failpoints;
 use crate::raw::{self, Claim};
+use crate::replicate::candidate::{Candidate, Link, Lost, Stand};
+use crate::replicate::copy::Copy;
+use crate::replicate::leading::{FlushOrder, Lead};
+use crate::replicate::members::{Config, Layout, Origin, Quorum};
+use crate::replicate::message::{
+    Formed, FromCopy, Reply, Request, State, ToCopy, WIRE_VERSION, Walked, decode, encode,
+};
+use crate::replicate::served::Served;
+use crate::replicate::takeover::Taken;
 use crate::{Log, Options};
 
 const LAYOUT: Layout = Layout { log: 7, key: 9, segment_bytes: SEGMENT, segments: SEGMENTS, checksums: 2 };

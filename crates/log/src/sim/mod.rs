@@ -1,14 +1,27 @@
-//! Copies and leaders driven by hand, for the crates that explore crashes and feed any bytes. Feature `testing`; no part of the interface that programs use.
+//! Copies and leaders without machines: driven by hand, by any bytes, and by schedules of all that goes wrong.
 //!
 //! | module | what is driven |
 //! |---|---|
 //! | `alone` | one copy: what leaders say to it is called one by one |
 //! | `cluster` | a leader and copies, over a network without faults: nothing happens but what is called |
 //! | `hostile` | a copy, a candidate, a leader, by whatever bytes |
+//! | `schedules`, `schedule` | for tests of this crate: many machines, one random history from each seed |
+//! | `world`, `node` | these machines, the network between them, and what was acknowledged |
+//! | `stale_leader` | for tests of this crate: a leader that goes on writing |
 
 mod alone;
 mod cluster;
 mod hostile;
+#[cfg(test)]
+mod node;
+#[cfg(test)]
+mod schedule;
+#[cfg(test)]
+mod schedules;
+#[cfg(test)]
+mod stale_leader;
+#[cfg(test)]
+mod world;
 
 pub use alone::{Alone, Found, Place, Told, record};
 pub use cluster::{Cluster, Home};

@@ -8,16 +8,15 @@ use crash::Rng;
 use fabric::sim::{Faults, Network};
 use fabric::{Event, Rights};
 
-use super::super::candidate::{Candidate, Elected, Link, Lost, Make, Stand};
-use super::super::leading::{FlushOrder, Lead};
-use super::super::members::Config;
-use super::super::message::Layout;
-use super::super::takeover::Taken;
 use super::node::{Leader, Node, Of, Role};
 use super::schedule::{Coverage, Shape};
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::failpoints::{Failpoints, Step};
+use crate::replicate::candidate::{Candidate, Elected, Link, Lost, Make, Stand};
+use crate::replicate::leading::{FlushOrder, Lead};
+use crate::replicate::members::{Config, Layout};
+use crate::replicate::takeover::Taken;
 use crate::{CopyState, Log, Lsn, Options};
 
 pub(super) const SEGMENT: u64 = 512;
@@ -69,7 +68,7 @@ impl World {
             let net = network.node();
             let (module, role) = if machine < shape.machines() {
                 let (module, copy) = Node::make(Failpoints(without)).map_err(broken)?;
-                (Some(module), Role::Serving(Box::new(super::super::served::Served::new(copy, false))))
+                (Some(module), Role::Serving(Box::new(crate::replicate::served::Served::new(copy, false))))
             } else {
                 (None, Role::Idle)
             };
@@ -564,7 +563,7 @@ impl World {
         self.nodes[at].role = match &self.nodes[at].module {
             None => Role::Idle,
             Some(module) => match Node::open(module, Failpoints(self.without)) {
-                Ok(copy) => Role::Serving(Box::new(super::super::served::Served::new(copy, false))),
+                Ok(copy) => Role::Serving(Box::new(crate::replicate::served::Served::new(copy, false))),
                 Err(_) if self.damaged == Some(at) => {
                     self.wiped = true; // it is as good as lost
                     Role::Down
