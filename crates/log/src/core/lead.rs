@@ -2,18 +2,16 @@
 
 use std::time::Duration;
 
-use pmem::Pool;
-
 use super::Core;
 use crate::Lsn;
-use crate::at::At;
 use crate::error::{Error, Result};
 use crate::image::Image;
 use crate::options::Options;
 use crate::recovery::{Reader, Recovered, Tail};
-use crate::replicate::copy::Log as CopyOfLog;
-use crate::replicate::leading::Lead;
+use crate::replicate::candidate::Elected;
+use crate::replicate::leading::{Lead, Manner};
 use crate::replicate::members::Layout;
+use crate::replicate::takeover::Taken;
 use crate::replicate::{Joining, Leading, Link};
 use crate::space::{NO_MARKER, Space};
 
@@ -22,17 +20,18 @@ const MOMENT: Duration = Duration::from_millis(1);
 
 impl Core {
     /// The log that was taken over, by its new leader.
-    pub(crate) fn lead(
-        pool: &Pool,
-        image: CopyOfLog,
-        end: At,
-        lead: Lead,
-        options: &Options,
-    ) -> Result<(Self, Recovered)> {
-        let failpoints = options.failpoints();
-        let (region, geometry, cell, promise, key) = image.into_parts();
+    pub(crate) fn lead(elected: Elected, manner: Manner, options: &Options) -> Result<(Self, Recovered)> {
+        let Elected { taken: Taken { config, end, in_doubt, .. }, epoch, owner, own, image, links } = elected;
+        let (pool, failpoints) = (image.pool().clone(), options.failpoints());
+        let none = || Error::QuorumUnavailable {
+            why: "the leader has no image of the log",
+            found: 0,
+            missing: Vec::new(),
+            away: Vec::new(),
+        };
+        let (region, geometry, cell, promise, key) = image.into_log().ok_or_else(none)?.into_parts();
         let superline = cell.get();
-        let walk = Reader::new(pool, &region, &geometry, &key, superline, failpoints).walk()?;
+        let walk = Reader::new(&pool, &region, &geometry, &key, superline, failpoints).walk()?;
         if (walk.lsn, walk.position) != (end.lsn, end.position) {
             return Err(Error::Lost {
                 lsn: Lsn(walk.lsn),
@@ -45,16 +44,18 @@ impl Core {
             bytes: walk.bytes,
             head: Lsn(superline.head_lsn),
             next: Lsn(walk.lsn),
-            tail: Tail::Clean,
+            tail: in_doubt.map_or(Tail::Clean, |lsn| Tail::InDoubt { lsn, offset: 0 }),
             was_closed: false,
             superline_repaired: false,
         };
+        let links = links.into_iter().map(|(_, link)| link).collect();
+        let lead = Lead { links, config, own, epoch, owner, manner };
         let leading = Leading::new(lead, end, superline.head(), promise, &geometry, failpoints);
-        let mut space = Space::new(pool, region, geometry, cell, walk.lsn, walk.position, walk.opened, failpoints);
+        let mut space = Space::new(&pool, region, geometry, cell, walk.lsn, walk.position, walk.opened, failpoints);
         space.known_head = Some(superline.head_position);
         space.marker = NO_MARKER;
         // No watermark: its copies say what the log has.
-        let image = Image::new(pool, key, None, space, options.waits_for_room());
+        let image = Image::new(&pool, key, None, space, options.waits_for_room());
         let core = Self { leading: Some(leading), streams_from: u64::MAX, ..Self::of(image, options) };
         Ok((core, recovered))
     }

@@ -10,10 +10,10 @@ use crate::core::Core;
 use crate::error::{Away, Error, Result};
 use crate::handle::Log;
 use crate::options::Options;
-use crate::recovery::{Recovered, Tail};
+use crate::recovery::Recovered;
 use crate::replicate::candidate::{Candidate, Elected, Link, Lost, Make, Stand};
 use crate::replicate::copy::Copy;
-use crate::replicate::leading::{Clock, FlushOrder, Lead};
+use crate::replicate::leading::{Clock, FlushOrder, Manner};
 use crate::replicate::members::Layout;
 use crate::replicate::takeover::Taken;
 use crate::replicate::{number, open_or_create};
@@ -227,32 +227,14 @@ fn lead(options: &Options, replicas: &Replicas, make: Option<Make>) -> Result<(L
     let stand = Stand { owner, term, make, image_id, image_counts, accept_doubt, lost, failpoints };
     let elected = Candidate::stand(stand, image, links)
         .and_then(|(candidate, taken)| hear_out(candidate, taken, &mut receivers, replicas.open_timeout, &mut away));
-    let Elected { taken, epoch, own, image, links } = elected.map_err(|error| match error {
+    let elected = elected.map_err(|error| match error {
         Error::QuorumUnavailable { why, found, missing, .. } => Error::QuorumUnavailable { why, found, missing, away },
         other => other,
     })?;
     drop(temporary); // its file has no name any more, and goes when the pool is closed
-    let receivers = links.iter().map(|(copy, _)| receivers[copy - 1].take()).collect();
-    let lead = Lead {
-        links: links.into_iter().map(|(_, link)| link).collect(),
-        config: taken.config,
-        own,
-        epoch,
-        owner,
-        order: replicas.order,
-        timeout: replicas.timeout,
-        clock: clock(),
-    };
-    let none = || Error::QuorumUnavailable {
-        why: "the leader has no image of the log",
-        found: 0,
-        missing: Vec::new(),
-        away: Vec::new(),
-    };
-    let (core, mut recovered) = Core::lead(&pool, image.into_log().ok_or_else(none)?, taken.end, lead, options)?;
-    if let Some(lsn) = taken.in_doubt {
-        recovered.tail = Tail::InDoubt { lsn, offset: 0 };
-    }
+    let receivers = elected.links.iter().map(|(copy, _)| receivers[copy - 1].take()).collect();
+    let manner = Manner { order: replicas.order, timeout: replicas.timeout, clock: clock() };
+    let (core, recovered) = Core::lead(elected, manner, options)?;
     Ok((Log::leading(core, recovered, receivers, &replicas.addresses, &replicas.trust), recovered))
 }
 

@@ -111,6 +111,8 @@ pub(crate) struct Candidate {
 pub(crate) struct Elected {
     pub(crate) taken: Taken,
     pub(crate) epoch: u32,
+    /// Whose it is.
+    pub(crate) owner: u64,
     /// The id of the image, if it is one of the copies that count.
     pub(crate) own: Option<u64>,
     pub(crate) image: Copy,
@@ -186,12 +188,7 @@ impl Candidate {
                 links.push((copy, link));
             }
         }
-        Elected { taken, epoch: self.epoch, own, image: self.image, links }
-    }
-
-    #[cfg(test)]
-    pub(crate) fn owner(&self) -> u64 {
-        self.stand.owner
+        Elected { taken, epoch: self.epoch, owner: self.stand.owner, own, image: self.image, links }
     }
 
     // ---- who is there -----------------------------------------------------------------------------------------

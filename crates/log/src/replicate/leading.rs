@@ -35,6 +35,14 @@ pub enum FlushOrder {
 /// Microseconds, from any beginning.
 pub(crate) type Clock = Box<dyn Fn() -> u64 + Send + Sync>;
 
+/// How a leader leads.
+pub(crate) struct Manner {
+    pub(crate) order: FlushOrder,
+    /// A copy that has not acknowledged for so long is given up.
+    pub(crate) timeout: Duration,
+    pub(crate) clock: Clock,
+}
+
 /// What a leader goes on with.
 pub(crate) struct Lead {
     pub(crate) links: Vec<Link>,
@@ -43,10 +51,7 @@ pub(crate) struct Lead {
     pub(crate) own: Option<u64>,
     pub(crate) epoch: u32,
     pub(crate) owner: u64,
-    pub(crate) order: FlushOrder,
-    /// A copy that has not acknowledged for so long is given up.
-    pub(crate) timeout: Duration,
-    pub(crate) clock: Clock,
+    pub(crate) manner: Manner,
 }
 
 /// The ways to the copies, and how far they were sent records.
@@ -128,9 +133,9 @@ impl Leading {
             leads_until: AtomicU64::new(u64::MAX),
             epoch: lead.epoch,
             owner: lead.owner,
-            order: lead.order,
-            timeout: lead.timeout,
-            clock: lead.clock,
+            order: lead.manner.order,
+            timeout: lead.manner.timeout,
+            clock: lead.manner.clock,
             base: geometry.offset(0),
             segment_bytes: geometry.segment_bytes,
             segments: geometry.circle.segments(),

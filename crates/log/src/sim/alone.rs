@@ -2,7 +2,7 @@
 
 use pmem::{ChecksumKey, Pool};
 
-use super::{SEGMENT, SEGMENTS};
+use super::wiring::LAYOUT;
 use crate::Options;
 use crate::at::At;
 use crate::error::Result;
@@ -10,11 +10,10 @@ use crate::raw::{self, Claim};
 use crate::record::{Header, Kind, RECORD_HEADER, space};
 use crate::recovery::Walk;
 use crate::replicate::copy::{Answer, Copy};
-use crate::replicate::members::{Config, Layout, Origin};
+use crate::replicate::members::{Config, Origin};
 use crate::replicate::message::{Reply, Request, Walked};
 use crate::space::read_header;
 
-const LAYOUT: Layout = Layout { log: 7, key: 9, segment_bytes: SEGMENT, segments: SEGMENTS, checksums: 2 };
 const ME: u64 = 1;
 
 /// A place between two records.

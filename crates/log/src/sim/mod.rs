@@ -5,9 +5,10 @@
 //! | `alone` | one copy: what leaders say to it is called one by one |
 //! | `cluster` | a leader and copies, over a network without faults: nothing happens but what is called |
 //! | `hostile` | a copy, a candidate, a leader, by whatever bytes |
-//! | `schedules`, `schedule` | for tests of this crate: many machines, one random history from each seed |
+//! | `schedules`, `schedule`, `shape` | for tests of this crate: many machines, one random history from each seed |
 //! | `world`, `node` | these machines, the network between them, and what was acknowledged |
 //! | `stale_leader` | for tests of this crate: a leader that goes on writing |
+//! | `wiring` | layouts, ways between leaders and copies, who is elected: for all of them |
 
 mod alone;
 mod cluster;
@@ -19,15 +20,14 @@ mod schedule;
 #[cfg(test)]
 mod schedules;
 #[cfg(test)]
+mod shape;
+#[cfg(test)]
 mod stale_leader;
+mod wiring;
 #[cfg(test)]
 mod world;
 
 pub use alone::{Alone, Found, Place, Told, record};
 pub use cluster::{Cluster, Home};
 pub use hostile::{candidate, copy, leading};
-
-/// Bytes of a segment of the logs that are made here.
-pub const SEGMENT: u64 = 256;
-/// How many segments.
-pub const SEGMENTS: u64 = 4;
+pub use wiring::{SEGMENT, SEGMENTS};

@@ -6,7 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use super::schedule::{Coverage, Shape, run};
+use super::schedule::run;
+use super::shape::{Coverage, Shape};
 use crate::failpoints::Step;
 
 /// How many schedules: few in a debugger's hands, ten thousand in the gate, millions by `make sim-long`.

@@ -6,12 +6,13 @@ use std::time::Duration;
 use fabric::{Connection, Event};
 use pmem::DomainChoice;
 
+use super::wiring::layout;
 use crate::at::At;
 use crate::replicate::Replica;
 use crate::replicate::members::Layout;
 use crate::replicate::message::{FromCopy, Reply, Request, ToCopy, WIRE_VERSION, decode, encode};
 
-const LAYOUT: Layout = Layout { log: 7, key: 9, segment_bytes: 64 << 10, segments: 4, checksums: 2 };
+const LAYOUT: Layout = layout(64 << 10, 4);
 const START: At = At { lsn: 1, position: 0, epoch: 1 };
 const TIMEOUT: Duration = Duration::from_secs(20);
 
