@@ -139,7 +139,7 @@ impl Core {
     }
 
     #[inline]
-    pub(crate) fn reserve_or(&self, len: u64, to_line: bool, when_full: WhenFull, every: u64) -> Result<Place> {
+    fn reserve_or(&self, len: u64, to_line: bool, when_full: WhenFull, every: u64) -> Result<Place> {
         if self.read_only {
             return Err(pmem::Error::ReadOnly.into());
         }

@@ -10,13 +10,13 @@ use crate::circle::{Circle, Growth};
 use crate::error::{Error, Result};
 use crate::front::{Front, PAGE, REGION_KIND, SLOT};
 
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"cairnlog");
+const MAGIC: u64 = u64::from_le_bytes(*b"cairnlog");
 /// A log of its own, in format 1: both copies of the superline are on one page, and there is no watermark.
-pub(crate) const VERSION_1: u32 = 1;
+const VERSION_1: u32 = 1;
 /// A copy of a replicated log, in format 1: who opens it as a log of its own would make it diverge from the others.
-pub(crate) const COPY_VERSION_1: u32 = 2;
+const COPY_VERSION_1: u32 = 2;
 /// The same of format 2.
-pub(crate) const VERSION: u32 = 3;
+const VERSION: u32 = 3;
 pub(crate) const COPY_VERSION: u32 = 4;
 /// Most times a log is grown.
 pub(crate) const GROWTHS_MAX: usize = 15;

@@ -20,7 +20,7 @@ const READS: usize = 8;
 
 /// The way to a copy.
 pub(crate) struct Link {
-    pub(crate) id: u64,
+    pub(super) id: u64,
     /// For messages.
     pub(crate) name: String,
     pub(crate) sender: Box<dyn Sender>,
@@ -36,7 +36,7 @@ impl Link {
     }
 
     /// Sends a request; the answer has this number.
-    pub(crate) fn ask(&mut self, request: Request) -> fabric::Result<u32> {
+    pub(super) fn ask(&mut self, request: Request) -> fabric::Result<u32> {
         self.call = self.call.wrapping_add(1);
         self.sender.send(&encode(&ToCopy { call: self.call, request }))?;
         self.sender.flush()?;

@@ -43,10 +43,10 @@ pub(crate) struct Copy {
 
 /// The log that it is a copy of.
 pub(crate) struct Log {
-    pub(crate) region: Region,
+    region: Region,
     pub(crate) geometry: Geometry,
-    pub(crate) cell: TwoSlot<Superline>,
-    pub(crate) promise: TwoSlot<Promise>,
+    cell: TwoSlot<Superline>,
+    pub(super) promise: TwoSlot<Promise>,
     pub(crate) key: ChecksumKey,
     /// Records before this are whole here.
     received: At,
@@ -65,7 +65,7 @@ pub(crate) struct Log {
 /// What there is to do after a request, in this order.
 pub(crate) struct Answer {
     /// These sessions may not touch the window any more.
-    pub(crate) revoke: Option<u64>,
+    pub(super) revoke: Option<u64>,
     /// This one may.
     pub(crate) grant: bool,
     /// To be sent.
@@ -224,7 +224,7 @@ impl Copy {
     }
 
     /// The session is over.
-    pub(crate) fn closed(&mut self, session: u64) {
+    pub(super) fn closed(&mut self, session: u64) {
         if self.is_writer(session) {
             self.writer = None;
         }
@@ -246,7 +246,7 @@ impl Copy {
     }
 
     /// True if records were written that are not persistent.
-    pub(crate) fn has_dirty(&self) -> bool {
+    pub(super) fn has_dirty(&self) -> bool {
         self.log.as_ref().is_some_and(|log| !log.dirty.is_empty())
     }
 
@@ -325,7 +325,7 @@ impl Log {
     }
 
     /// Opens the copy in a region.
-    pub(crate) fn open(pool: &Pool, name: &str) -> Result<Self> {
+    fn open(pool: &Pool, name: &str) -> Result<Self> {
         let region = pool.region(name)?;
         let first = region.areas().first().map_or(0, pmem::Area::offset);
         let not = |why| Error::NotALog { region: name.to_owned(), offset: first, why };

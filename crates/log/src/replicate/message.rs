@@ -9,9 +9,9 @@ use super::members::{Config, Layout, Origin};
 /// Raised when messages change.
 pub(crate) const WIRE_VERSION: u32 = 4;
 /// Names the key of digests: these are of bytes that hold checksums.
-pub(crate) const DIGESTS: u64 = u64::from_le_bytes(*b"digests\0");
+pub(super) const DIGESTS: u64 = u64::from_le_bytes(*b"digests\0");
 /// Most digests in a message.
-pub(crate) const DIGESTS_MAX: u64 = 4096;
+pub(super) const DIGESTS_MAX: u64 = 4096;
 
 /// From a leader.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -20,22 +20,22 @@
 //! | `number` | ids |
 
 mod acks;
-pub(crate) mod candidate;
+pub(super) mod candidate;
 mod changing;
 mod check;
-pub(crate) mod copy;
+pub(super) mod copy;
 mod cursor;
 mod group;
 mod joining;
-pub(crate) mod leading;
+pub(super) mod leading;
 mod look;
-pub(crate) mod members;
-pub(crate) mod message;
+pub(super) mod members;
+pub(super) mod message;
 mod number;
 mod posting;
 mod replica;
-pub(crate) mod served;
-pub(crate) mod takeover;
+pub(super) mod served;
+pub(super) mod takeover;
 mod window;
 
 use crate::at;
