@@ -56,7 +56,8 @@
 //!
 //! # One append
 //!
-//! `log.append(b"17 apples")`, each force a barrier, on memory. No file is come back to.
+//! `log.append(b"17 apples")`, each force a barrier, on memory. `core` goes through the files one
+//! behind the other.
 //!
 //! 1. `core` `append` checksums the payload, which brings it into the cache. Nothing is shared yet.
 //! 2. `reserve`: under the one lock of the log, which is the only locked instruction, `space`

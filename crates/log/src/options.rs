@@ -102,7 +102,7 @@ impl Options {
     }
 
     /// The force policy (Arcadia §4.4): records become durable `every` at a time. With 1, the default, each force is durable when it returns. Else
-    /// [`Log::force`] returns at once unless `every` records have gathered, and up to `every` × [`threads`](Self::threads) of the last records may be lost by a crash.
+    /// [`Log::force`](crate::Log::force) returns at once unless `every` records have gathered, and up to `every` × [`threads`](Self::threads) of the last records may be lost by a crash.
     /// On memory an appended record of 1500 bytes or more goes past the cache, with a barrier of its own, since that is faster; it is durable with those before it.
     #[must_use]
     pub fn frequency(self, every: u32) -> Self {
