@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::failpoints::{Failpoints, Step};
-use crate::image::{GRANULE, SizeCode};
+use crate::size::{GRANULE, SizeCode};
 
 /// All of them.
 #[derive(Debug, Default)]

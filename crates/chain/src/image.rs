@@ -13,11 +13,10 @@ use std::ops::Range;
 use pmem::{Area, PPtr};
 
 use crate::blocks::Blocks;
+use crate::size::{GRANULE, SizeCode};
 use crate::writes::{Write, Writes, writes};
 use crate::{Error, Result};
 
-/// Blocks begin at multiples of this.
-pub(crate) const GRANULE: u64 = 32;
 /// The tag of all pointers into an image.
 pub(crate) const TAG: u16 = 0xc4a1;
 pub(crate) const ROOT: u64 = 64;
@@ -29,36 +28,6 @@ const PAGE: u64 = 4096;
 pub(crate) const PART: u64 = 4 << 20;
 /// Smallest image.
 pub(crate) const CAPACITY_MIN: u64 = 4 * PAGE;
-
-/// How a length stands in the map: granules, exact up to 16, then in steps of an eighth.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SizeCode(u8);
-
-impl SizeCode {
-    /// The smallest that has room for so many bytes.
-    pub(crate) fn of(len: u64) -> Option<Self> {
-        let granules = len.max(1).div_ceil(GRANULE);
-        let (mut low, mut high) = (1, u8::MAX);
-        while low < high {
-            let middle = low + (high - low) / 2;
-            if Self(middle).granules() >= granules { high = middle } else { low = middle + 1 }
-        }
-        (Self(high).granules() >= granules).then_some(Self(high))
-    }
-
-    fn granules(self) -> u64 {
-        let code = u64::from(self.0) - 1;
-        if code < 8 { code + 1 } else { (8 + code % 8 + 1) << (code / 8 - 1) }
-    }
-
-    pub(crate) fn bytes(self) -> u64 {
-        self.granules() * GRANULE
-    }
-
-    pub(crate) fn byte(self) -> u8 {
-        self.0
-    }
-}
 
 /// An image on a medium, and what follows from its map.
 #[derive(Debug)]
@@ -110,7 +79,7 @@ impl Image {
         let map = self.area.bytes(map_byte(heap.start), ((heap.end - heap.start) / GRANULE) as usize)?;
         let mut end = heap.start;
         for (start, &code) in (heap.start..).step_by(GRANULE as usize).zip(map).filter(|(_, code)| **code != 0) {
-            let len = SizeCode(code).bytes();
+            let len = SizeCode::from_byte(code).bytes();
             if start < end || start + len > heap.end {
                 return Err(Error::Record { why: "blocks of its map lie in each other" });
             }
@@ -157,7 +126,7 @@ impl Image {
                 self.blocks.set_free(n, start);
             }
             if new != 0 && new != old {
-                self.blocks.set_live(start, SizeCode(new).bytes());
+                self.blocks.set_live(start, SizeCode::from_byte(new).bytes());
             }
         }
         Ok(())
@@ -216,7 +185,7 @@ pub(crate) fn check(record: &[u8], capacity: u64) -> Result<()> {
         let Write::Bytes { bytes, .. } = write else { continue };
         for at in range.start.max(map.start)..range.end.min(map.end) {
             let (start, code) = ((at - map.start) * GRANULE, bytes[(at - range.start) as usize]);
-            if code != 0 && !(heap.contains(&start) && SizeCode(code).bytes() <= heap.end - start) {
+            if code != 0 && !(heap.contains(&start) && SizeCode::from_byte(code).bytes() <= heap.end - start) {
                 return Err(Error::Record { why: "it makes a block outside of the heap" });
             }
         }
@@ -249,20 +218,6 @@ mod tests {
         let pool = pmem::Options::new().size(4 << 20).create(dir.path().join("p")).unwrap();
         let area = pool.add_region("image", len).unwrap().into_area().unwrap();
         (dir, pool, area)
-    }
-
-    #[test]
-    fn each_length_has_a_code_that_wastes_little() {
-        let mut last = 0;
-        for code in 1..=u8::MAX {
-            assert!(SizeCode(code).granules() > last, "{code}");
-            last = SizeCode(code).granules();
-        }
-        for len in (1..100_000u64).chain([1 << 30, (1 << 30) + 1]) {
-            let room = SizeCode::of(len).unwrap().bytes();
-            assert!(room >= len && room - len < GRANULE.max(len / 8 + GRANULE), "{len}: {room}");
-        }
-        assert!(SizeCode::of(u64::MAX).is_none());
     }
 
     #[test]

@@ -15,7 +15,7 @@
 //! | [`clients`] | a request that comes twice is carried out once |
 //! | [`Medium`] | note, queue and heap in a pool: what is to be done on it, one barrier for all that waits for one |
 //! | `entries`, `writes` | a record as bytes: in the queue, and the ranges that it changes |
-//! | `image`, `blocks` | the heap's bytes, and where there is room in it |
+//! | `image`, `blocks`, `size` | the heap's bytes, where there is room in it, and how long blocks are |
 //! | [`Driven`] | state machine and medium on one thread, for tests |
 //! | [`Node`], [`NodeTx`] | the same for many threads; the head's transactions: an engine of `tx` |
 //! | `process` | a node with TCP and etcd (feature `process`) |
@@ -78,6 +78,7 @@ mod replica;
 mod rules;
 #[cfg(test)]
 mod simulate;
+mod size;
 mod types;
 mod view;
 mod writes;

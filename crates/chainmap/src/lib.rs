@@ -8,6 +8,7 @@
 //! | `service` | takes connections at an address, a thread for each |
 //! | `session` | finds requests in bytes, knows who is let in, says which machine leads if this one does not |
 //! | `request` | what can be asked |
+//! | `member` | whose map it is for, and how that is served |
 //! | `map` | carries it out, in one transaction |
 //! | [`demo`] | a bank on three machines that are killed, and what was lost |
 
@@ -15,11 +16,13 @@
 
 pub mod demo;
 mod map;
+mod member;
 mod request;
 mod service;
 mod session;
 
-pub use service::{Counts, Member, Service, Settings};
+pub use member::{Member, Settings};
+pub use service::{Counts, Service};
 
 /// Nanoseconds of a clock that goes on.
 fn now_ns() -> u64 {

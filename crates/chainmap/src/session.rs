@@ -14,9 +14,9 @@ use subtle::ConstantTimeEq as _;
 use tx::{Engine as _, Isolation::Strict, RetryPolicy};
 
 use crate::map::Maps;
+use crate::member::{Member, Settings};
 use crate::now_ns;
 use crate::request::{Change, KEY_MAX, KEYS_MAX, Request, VALUE_MAX};
-use crate::service::{Member, Settings};
 
 /// What a request may be; each key and value has a bound of its own.
 const LIMITS: Limits =

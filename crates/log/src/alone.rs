@@ -3,17 +3,11 @@
 use std::time::Duration;
 
 use crate::at::At;
-use crate::core::Core;
 use crate::error::Result;
+use crate::image::Image;
 
 /// Never made.
 pub(crate) enum Leading {}
-
-/// Likewise.
-pub(crate) enum AckThread {}
-
-/// Likewise.
-pub(crate) enum Returning {}
 
 impl Leading {
     pub(crate) fn check(&self) -> Result<()> {
@@ -32,19 +26,19 @@ impl Leading {
         match *self {}
     }
 
-    pub(crate) fn await_head(&self, _: &Core, _: At) -> Result<()> {
+    pub(crate) fn await_head(&self, _: &Image, _: At) -> Result<()> {
         match *self {}
     }
 
-    pub(crate) fn post(&self, _: &Core) -> Result<()> {
+    pub(crate) fn post(&self, _: &Image) -> Result<()> {
         match *self {}
     }
 
-    pub(crate) fn flush_own(&self, _: &Core) -> Result<()> {
+    pub(crate) fn flush_own(&self, _: &Image) -> Result<()> {
         match *self {}
     }
 
-    pub(crate) fn force(&self, _: &Core, _: u64, _: Duration) -> Result<()> {
+    pub(crate) fn force(&self, _: &Image, _: u64, _: Duration) -> Result<()> {
         match *self {}
     }
 

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use crate::at::At;
 use crate::error::{Error, Result};
-use crate::front::Front;
-use crate::options::{NAME, Options};
+use crate::front::{Front, NAME};
+use crate::options::Options;
 use crate::record::Kind;
 use crate::{Log, Lsn};
 
@@ -81,9 +81,9 @@ impl Log {
     /// The record to come gets this number: those before it are nobody's.
     fn skip_to(&self, lsn: Lsn) -> Result<()> {
         let core = self.core();
-        while core.last() + 1 < lsn.0 {
+        while core.image.last() + 1 < lsn.0 {
             let place = core.reserve(0, false)?;
-            core.complete(place, Kind::Watermark, &[], 0)?;
+            core.image.complete(place, Kind::Watermark, &[], 0)?;
             core.force(place.lsn)?;
         }
         Ok(())

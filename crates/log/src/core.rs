@@ -4,40 +4,31 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::Duration;
 
-use pmem::sync::{CachePadded, OwnMutex, switch_point};
-use pmem::{ChecksumKey, Domain, LINE, Pool, Region};
+use pmem::sync::{CachePadded, switch_point};
+use pmem::{ChecksumKey, Domain, Pool};
 
 use crate::Lsn;
 use crate::at::At;
 use crate::error::{Error, Result};
-use crate::failpoints::{Failpoints, Step};
-use crate::front::{EVERY, Front, Parts, Watermark};
-use crate::options::{Options, REGION_KIND, WhenFull};
+use crate::failpoints::Step;
+use crate::front::{EVERY, Parts, REGION_KIND, Watermark};
+use crate::image::Image;
+use crate::options::{Options, WhenFull};
 use crate::raw::{self, Claim};
-use crate::record::{Header, Kind, RECORD_HEADER};
+use crate::record::Kind;
 use crate::recovery::{Recovered, recover};
 use crate::replicate::Leading;
 use crate::space::{Geometry, NoPlace, Place, Space};
-use crate::superline::{SEGMENT_MAX, Superline};
-use crate::wait::{Wait, Waiting};
-use crate::window::{Claimed, SLOTS, State, Window};
+use crate::superline::{SEGMENT_MAX, Superline, front_of, is_unfinished, looks_unfinished};
+use crate::wait::Wait;
+use crate::window::{SLOTS, State};
 
 #[cfg(feature = "replication")]
 mod lead;
 
-/// Cells for what threads know to be durable; more threads share them.
-const CELLS: usize = 64;
-
 pub(crate) struct Core {
-    pub(crate) pool: Pool,
-    pub(crate) key: ChecksumKey,
-    pub(crate) epoch: u32,
+    pub(crate) image: Image,
     pub(crate) options: Options,
-    pub(crate) window: Window,
-    space: CachePadded<OwnMutex<Space>>,
-    /// Through which record each thread knows all to be durable. It says so under the lock when it reserves next: on a line that it has to fetch anyway. Threads that share
-    /// a cell tell less of each other, and never too much.
-    known: Box<[CachePadded<AtomicU64>]>,
     /// Through which record forces by the policy have leaders.
     led: CachePadded<AtomicU64>,
     /// Records reserved and not durable, at most.
@@ -46,12 +37,8 @@ pub(crate) struct Core {
     /// overwritten whole takes longer than to wait until they are out. In a file the sync takes all, and bytes count more than lines.
     streams_from: u64,
     read_only: bool,
-    pub(crate) waiting: Waiting,
-    /// None without one: a log in format 1, or with other copies.
-    watermark: Option<Watermark>,
     /// The log has other copies, and this is their leader.
     pub(crate) leading: Option<Leading>,
-    pub(crate) failpoints: Failpoints,
 }
 
 impl Core {
@@ -83,7 +70,7 @@ impl Core {
         let offset = area.offset();
         let cell = front.create(area, &superline)?;
         let geometry = Geometry::new(segment_bytes, superline.circle(), &region);
-        let failpoints = failpoints(options);
+        let failpoints = options.failpoints();
         let space = Space::new(pool, region, geometry, cell, head.lsn, head.position, [].into(), failpoints);
         Ok(Self::assemble(pool, offset, options, space))
     }
@@ -91,7 +78,7 @@ impl Core {
     pub(crate) fn open(pool: &Pool, name: &str, options: &Options) -> Result<(Self, Recovered)> {
         let region = pool.region(name)?;
         let (kind, first) = (region.kind(), region.areas().first().map_or(0, pmem::Area::offset));
-        let front = Front::of(&region);
+        let front = front_of(&region);
         if kind != REGION_KIND.code() || region.areas()[0].len() <= front.bytes() {
             let why = "the directory says it is something else";
             return Err(Error::NotALog { region: name.to_owned(), offset: first, why });
@@ -109,7 +96,7 @@ impl Core {
             return Err(Error::IsACopy { region: name.to_owned() });
         }
         let geometry = Geometry::new(superline.segment_bytes, superline.circle(), &region);
-        let failpoints = failpoints(options);
+        let failpoints = options.failpoints();
         let key = key(pool, first, &superline);
         let watermark = Watermark::new(front, first);
         let marked = watermark.map_or(Ok(0), |there| there.read(pool, &key, superline.head_lsn))?;
@@ -118,34 +105,29 @@ impl Core {
     }
 
     fn assemble(pool: &Pool, offset: u64, options: &Options, mut space: Space) -> Self {
-        let forced = space.next_lsn - 1;
-        let file = pool.domain() == Domain::File;
-        let bound = if options.frequency == 1 { SLOTS } else { (options.frequency * options.threads).min(SLOTS) };
         let watermark = Watermark::new(space.superline.front(), offset).filter(|_| !pool.is_read_only());
         if watermark.is_some() {
             // It may say less, so it is written with the first record.
-            space.marker = (forced + 1).saturating_sub(EVERY).max(1);
+            space.marker = space.next_lsn.saturating_sub(EVERY).max(1);
         }
+        let key = key(pool, offset, &space.superline);
+        Self::of(Image::new(pool, key, watermark, space, options.waits_for_room()), options)
+    }
+
+    fn of(image: Image, options: &Options) -> Self {
+        let bound = if options.frequency == 1 { SLOTS } else { (options.frequency * options.threads).min(SLOTS) };
         Self {
-            watermark,
-            known: (0..CELLS).map(|_| CachePadded(AtomicU64::new(forced))).collect(),
-            key: key(pool, offset, &space.superline),
-            epoch: space.superline.epoch,
-            window: Window::new(forced),
-            led: CachePadded(AtomicU64::new(forced)),
+            led: CachePadded(AtomicU64::new(image.window.forced())),
             bound,
             streams_from: match options.frequency {
-                _ if file => u64::MAX,
+                _ if image.pool.domain() == Domain::File => u64::MAX,
                 1 => 0,
                 _ => options.streams_from(),
             },
-            read_only: pool.is_read_only(),
-            waiting: Waiting::new(file),
+            read_only: image.pool.is_read_only(),
             leading: None,
-            failpoints: space.failpoints,
             options: options.clone(),
-            pool: pool.clone(),
-            space: CachePadded(OwnMutex::new(space)),
+            image,
         }
     }
 
@@ -157,25 +139,25 @@ impl Core {
     }
 
     #[inline]
-    pub(crate) fn reserve_or(&self, len: u64, to_line: bool, when_full: WhenFull, every: u64) -> Result<Place> {
+    fn reserve_or(&self, len: u64, to_line: bool, when_full: WhenFull, every: u64) -> Result<Place> {
         if self.read_only {
             return Err(pmem::Error::ReadOnly.into());
         }
         if len > SEGMENT_MAX {
             // Where it would end need not be a number.
-            return Err(Error::TooLong { len, max: self.space().geometry.payload_max() });
+            return Err(Error::TooLong { len, max: self.image.space().geometry.payload_max() });
         }
-        let mut wait = Wait::new(&self.waiting);
+        let mut wait = Wait::new(&self.image.waiting);
         loop {
-            let mut known = self.known().load(Acquire);
+            let mut known = self.image.known().load(Acquire);
             if self.streams_from > 0 {
-                known = known.max(self.window.told()); // forces tell each time, also those that acknowledgements of copies end
+                known = known.max(self.image.window.told()); // forces tell each time, also those that acknowledgements of copies end
             }
-            let mut space = self.space();
+            let mut space = self.image.space();
             let next = space.next_lsn;
             space.forced = space.forced.max(known);
             if next > space.forced + self.bound {
-                space.forced = self.window.follow(space.forced);
+                space.forced = self.image.window.follow(space.forced);
             }
             if next > space.forced + self.bound {
                 drop(space);
@@ -186,8 +168,8 @@ impl Core {
             match space.place(len, to_line, every) {
                 Ok((place, needed)) => {
                     if !to_line {
-                        let mark = if place.marks { self.watermark_of(&place) } else { 0 };
-                        self.window.reserve(place.lsn, place.offset, needed, mark);
+                        let mark = if place.marks { self.image.watermark_of(&place) } else { 0 };
+                        self.image.window.reserve(place.lsn, place.offset, needed, mark);
                     }
                     return Ok(place);
                 }
@@ -213,13 +195,13 @@ impl Core {
         if !leading.all_know_head(head.position) {
             leading.post_head(head);
         }
-        if self.pool.domain() != Domain::Simulated {
-            leading.await_head(self, head)?;
+        if self.image.pool.domain() != Domain::Simulated {
+            leading.await_head(&self.image, head)?;
         } else if !leading.all_know_head(head.position) {
             return Err(full); // time does not pass here
         }
-        let mut space = self.space();
-        if head.position > space.superline.head_position && !self.failpoints.skips(Step::HeadFirst) {
+        let mut space = self.image.space();
+        if head.position > space.superline.head_position && !self.image.failpoints.skips(Step::HeadFirst) {
             space.set_head((head.lsn, head.position, head.epoch))?;
         }
         space.known_head = space.known_head.max(Some(head.position));
@@ -229,70 +211,15 @@ impl Core {
     #[cold]
     fn wait_for_room(&self, wait: &mut Wait<'_>, when_full: WhenFull, room: u64, full: Error) -> Result<()> {
         let WhenFull::Wait(limit) = when_full else { return Err(full) };
-        self.pool.check_usable()?;
-        let is_there = || self.space().room != room;
+        self.image.pool.check_usable()?;
+        let is_there = || self.image.space().room != room;
         if !is_there() && wait.once(limit, is_there).is_err() {
             return Err(full);
         }
         Ok(())
     }
 
-    /// There may be room now where there was none. The space was locked for that, and is not any more: who sleeps over it was seen, or sees.
-    pub(crate) fn made_room(&self) {
-        if matches!(self.options.when_full, WhenFull::Wait(_)) {
-            self.waiting.wake();
-        }
-    }
-
-    // ---- complete ---------------------------------------------------------------------------------------------
-
-    #[inline]
-    pub(crate) fn header(&self, place: &Place, kind: Kind, len: u64, to_line: bool) -> Header {
-        let (lsn, faulty) = (place.lsn, self.failpoints.skips(Step::HonestWatermark));
-        let forced = if faulty { lsn - 1 } else { place.forced };
-        // A record is reserved when all but the last of a window's size are known to be durable, so the distance is less than that.
-        let forced_back = (lsn - 1 - forced) as u16;
-        Header { lsn, forced_back, epoch: self.epoch, kind, len: len as u32, to_line }
-    }
-
-    /// Puts the header before a payload that stands there, or is nobody's.
-    pub(crate) fn complete(&self, place: Place, kind: Kind, payload: &[u8], len: u64) -> Result<Header> {
-        let sum = self.key.sum(if kind == Kind::Data { payload } else { &[] });
-        let header = self.header(&place, kind, len, false);
-        raw::bytes_mut(Claim::Reserved, self, &self.pool, place.offset, RECORD_HEADER)?
-            .copy_from_slice(&header.encode(&self.key, sum));
-        self.window.set(place.lsn, State::Complete);
-        self.completed(place.lsn);
-        Ok(header)
-    }
-
-    /// Whoever waits for this record, the first that is not durable, can flush it.
-    #[inline]
-    fn completed(&self, lsn: u64) {
-        if self.waiting.any() && self.window.forced() + 1 == lsn {
-            self.waiting.wake();
-        }
-    }
-
-    /// Takes note of what has become persistent; returns through where everything is durable.
-    #[inline]
-    pub(crate) fn advance(&self, skip_gaps: Option<u64>) -> u64 {
-        let forced = self.window.advance(skip_gaps);
-        self.known().store(forced, Release);
-        forced
-    }
-
-    /// These are persistent: wakes those who wait for that.
-    pub(crate) fn persisted(&self, claimed: &Claimed) {
-        self.window.persisted(claimed);
-        self.waiting.wake();
-    }
-
-    /// Through which record this thread knows everything to be durable.
-    #[inline]
-    fn known(&self) -> &AtomicU64 {
-        &self.known[pmem::thread_number() % CELLS].0
-    }
+    // ---- append -----------------------------------------------------------------------------------------------
 
     /// Reserve, copy, complete and, by the policy, force.
     ///
@@ -303,38 +230,40 @@ impl Core {
         let len = payload.len() as u64;
         if len >= self.streams_from {
             let place = self.reserve(len, true)?;
-            self.window.prepare(place.lsn);
-            let header = self.header(&place, Kind::Data, len, true);
-            raw::store_checksummed(Claim::Reserved, &self.pool, place.offset, &self.key, payload, |sum| {
-                header.encode(&self.key, sum)
+            self.image.window.prepare(place.lsn);
+            let header = self.image.header(&place, Kind::Data, len, true);
+            raw::store_checksummed(Claim::Reserved, &self.image.pool, place.offset, &self.image.key, payload, |sum| {
+                header.encode(&self.image.key, sum)
             })?;
             if place.marks {
-                self.write_watermark(self.watermark_of(&place))?;
+                self.image.write_watermark(self.image.watermark_of(&place))?;
             }
-            if self.failpoints.skips(Step::PersistentLate) {
-                self.window.set(place.lsn, State::Persistent);
+            if self.image.failpoints.skips(Step::PersistentLate) {
+                self.image.window.set(place.lsn, State::Persistent);
             }
-            if !self.failpoints.skips(Step::ForceBarrier) {
-                self.pool.drain()?;
+            if !self.image.failpoints.skips(Step::ForceBarrier) {
+                self.image.pool.drain()?;
             }
-            let forced = self.window.persist(place.lsn, place.forced);
-            self.known().store(if self.failpoints.skips(Step::HonestCell) { place.lsn } else { forced }, Release);
-            self.waiting.wake();
+            let forced = self.image.window.persist(place.lsn, place.forced);
+            self.image
+                .known()
+                .store(if self.image.failpoints.skips(Step::HonestCell) { place.lsn } else { forced }, Release);
+            self.image.waiting.wake();
             if forced < place.lsn {
                 self.force(place.lsn)?;
             }
             return Ok(place.lsn);
         }
-        let sum = self.key.sum(payload); // before the place is reserved: brings the payload into the cache, too
+        let sum = self.image.key.sum(payload); // before the place is reserved: brings the payload into the cache, too
         let place = self.reserve(len, false)?;
-        let header = self.header(&place, Kind::Data, len, false).encode(&self.key, sum);
-        let bytes = raw::bytes_mut(Claim::Reserved, self, &self.pool, place.offset, header.len() as u64 + len)?;
+        let header = self.image.header(&place, Kind::Data, len, false).encode(&self.image.key, sum);
+        let bytes = raw::bytes_mut(Claim::Reserved, self, &self.image.pool, place.offset, header.len() as u64 + len)?;
         let (to_header, to_payload) = bytes.split_at_mut(header.len());
         to_header.copy_from_slice(&header);
         to_payload.copy_from_slice(payload);
-        self.window.set(place.lsn, State::Complete);
+        self.image.window.set(place.lsn, State::Complete);
         if self.options.frequency > 1 {
-            self.completed(place.lsn); // a force may be for another to do
+            self.image.completed(place.lsn); // a force may be for another to do
         }
         self.force(place.lsn)?;
         Ok(place.lsn)
@@ -350,7 +279,7 @@ impl Core {
             return self.force_through(lsn);
         }
         loop {
-            let led = self.led.0.load(Acquire).max(self.window.forced());
+            let led = self.led.0.load(Acquire).max(self.image.window.forced());
             if lsn < led + every {
                 return Ok(());
             }
@@ -365,8 +294,8 @@ impl Core {
     /// Everything through `lsn` is durable when this returns.
     #[inline]
     pub(crate) fn force_through(&self, lsn: u64) -> Result<()> {
-        let gaps = self.failpoints.skips(Step::InOrder).then_some(lsn);
-        if self.advance(gaps) >= lsn {
+        let gaps = self.image.failpoints.skips(Step::InOrder).then_some(lsn);
+        if self.image.advance(gaps) >= lsn {
             return Ok(());
         }
         self.force_within(lsn, self.options.stall_timeout)
@@ -376,117 +305,107 @@ impl Core {
     #[inline(never)]
     pub(crate) fn force_within(&self, lsn: u64, timeout: Duration) -> Result<()> {
         if let Some(leading) = &self.leading {
-            return leading.force(self, lsn, timeout);
+            return leading.force(&self.image, lsn, timeout);
         }
-        let mut wait = Wait::new(&self.waiting);
+        let mut wait = Wait::new(&self.image.waiting);
         loop {
-            let forced = self.advance(None);
+            let forced = self.image.advance(None);
             if forced >= lsn {
                 return Ok(());
             }
             // Nobody but its holder can do anything about a reserved record, so nothing shared is touched while it is.
-            let next = self.window.state(forced + 1);
-            let claimed = if next == Some(State::Complete) { self.window.claim() } else { None };
+            let next = self.image.window.state(forced + 1);
+            let claimed = if next == Some(State::Complete) { self.image.window.claim() } else { None };
             let Some(claimed) = claimed else {
                 // Since the look at what is durable somebody may have gone on, with nobody left to wait for.
-                let now = self.window.state(forced + 1);
-                if self.window.forced() > forced || now == Some(State::Persistent) || now != next {
+                let now = self.image.window.state(forced + 1);
+                if self.image.window.forced() > forced || now == Some(State::Persistent) || now != next {
                     continue;
                 }
-                self.pool.check_usable()?; // or what is waited for may never come
-                let is_there = || self.window.forced() > forced || self.window.state(forced + 1) != next;
+                self.image.pool.check_usable()?; // or what is waited for may never come
+                let is_there = || self.image.window.forced() > forced || self.image.window.state(forced + 1) != next;
                 match wait.once(timeout, is_there) {
                     Ok(()) => {}
                     Err(waited) => {
-                        if self.window.is_held(forced + 1) {
+                        if self.image.window.is_held(forced + 1) {
                             return Err(Error::Stalled { lsn: Lsn(forced + 1), waited });
                         }
-                        wait = Wait::new(&self.waiting); // it goes on, if slowly: somebody's sync takes long
+                        wait = Wait::new(&self.image.waiting); // it goes on, if slowly: somebody's sync takes long
                     }
                 }
                 continue;
             };
-            if self.failpoints.skips(Step::MarkLate) {
-                self.window.persisted(&claimed);
+            if self.image.failpoints.skips(Step::MarkLate) {
+                self.image.window.persisted(&claimed);
             }
             // Of a failed one those learn at once who wait for these records.
-            self.persist(&claimed).inspect_err(|_| self.waiting.wake())?;
-            self.persisted(&claimed);
-            wait = Wait::new(&self.waiting);
+            self.image.persist(&claimed).inspect_err(|_| self.image.waiting.wake())?;
+            self.image.persisted(&claimed);
+            wait = Wait::new(&self.image.waiting);
         }
     }
 
-    fn persist(&self, claimed: &Claimed) -> Result<()> {
-        for (offset, len) in self.window.ranges(claimed) {
-            if !self.failpoints.skips(Step::FlushOthers) {
-                self.pool.flush(offset, len)?;
-            }
+    // ---- the end ----------------------------------------------------------------------------------------------
+
+    /// Says on media that all is durable; returns the record that says so, if it does. A full log is not waited for.
+    pub(crate) fn mark(&self, timeout: Duration) -> Result<Option<u64>> {
+        let last = self.image.last();
+        self.force_within(last, timeout)?;
+        if last + 1 == self.image.space().superline.head_lsn {
+            return Ok(None); // nothing there that could be in doubt
         }
-        if let Some(mark) = self.window.mark(claimed) {
-            self.write_watermark(mark)?;
+        let (lsn, before) = self.put_watermark()?;
+        self.force_within(lsn, timeout)?;
+        // Somebody may have come in between.
+        Ok((before + 1 == lsn).then_some(lsn))
+    }
+
+    /// A record that says through where all is durable, and the watermark with it, persistent with the same barrier. Its number, and what it says.
+    fn put_watermark(&self) -> Result<(u64, u64)> {
+        let place = self.reserve_or(0, false, WhenFull::Refuse, 1)?;
+        let header = self.image.complete(place, Kind::Watermark, &[], 0)?;
+        Ok((place.lsn, header.forced()))
+    }
+
+    pub(crate) fn close(self) -> Result<()> {
+        if self.image.pool.is_read_only() {
+            return Ok(());
         }
-        if !self.failpoints.skips(Step::ForceBarrier) {
-            self.pool.drain()?;
+        if let Some(leading) = &self.leading {
+            // Where it ends is for all its copies to say, when somebody takes it over.
+            leading.close();
+            let Self { image, leading, .. } = self;
+            drop(leading);
+            let (pool, space) = image.into_space();
+            drop(space);
+            return match pool.close() {
+                Ok(()) | Err(pmem::Error::InUse { .. }) => Ok(()),
+                Err(error) => Err(error.into()),
+            };
         }
-        Ok(())
-    }
-
-    /// What the watermark says that is written for this record.
-    fn watermark_of(&self, place: &Place) -> u64 {
-        if self.failpoints.skips(Step::HonestMark) { place.lsn } else { place.forced }
-    }
-
-    /// Says on media that everything through `forced` is durable: in front of a barrier, which makes it persistent too, so that it is never waited for alone.
-    #[cold]
-    fn write_watermark(&self, forced: u64) -> Result<()> {
-        switch_point();
-        self.watermark.as_ref().map_or(Ok(()), |there| there.write(&self.pool, &self.key, forced))
-    }
-
-    /// The log's one lock that is not of a moment's step.
-    #[inline]
-    pub(crate) fn space(&self) -> impl std::ops::DerefMut<Target = Space> + '_ {
-        self.space.0.lock()
-    }
-
-    pub(crate) fn into_space(self) -> (Pool, Space) {
-        (self.pool, self.space.0.into_inner())
-    }
-
-    /// The last record that was reserved.
-    pub(crate) fn last(&self) -> u64 {
-        self.space().next_lsn - 1
-    }
-}
-
-/// True if this is the region of a log that was never made to the end: no superline verifies, and there never was a first record.
-pub(crate) fn is_unfinished(pool: &Pool, name: &str, len: u64) -> Result<bool> {
-    let region = pool.region(name)?;
-    Ok(region.kind() == REGION_KIND.code() && region.len() >= len && looks_unfinished(&region)?)
-}
-
-/// The superline's second slot is written when the first one is whole, and the first record when both are: so a page that is lost does not look like this.
-fn looks_unfinished(region: &Region) -> Result<bool> {
-    let (first, front) = (&region.areas()[0], Front::of(region));
-    if first.len() < front.bytes() + LINE || front.look(first).is_ok() {
-        return Ok(false);
-    }
-    let (second, slot) = front.second_slot();
-    let record = front.bytes();
-    for (at, len) in [(second, slot), (record, LINE)] {
-        first.probe("front of a log", at, len)?;
-        if first.bytes(at, len as usize)?.iter().any(|&b| b != 0) {
-            return Ok(false);
+        let (last, key) = (self.image.last(), self.image.key.clone());
+        match self.force_within(last, Duration::ZERO) {
+            Err(Error::Stalled { lsn, .. }) => return Err(Error::Unfinished { lsn }),
+            other => other?,
+        }
+        let (pool, mut space) = self.image.into_space();
+        let (head_lsn, head_position, head_epoch) = space.head_exact(&key)?;
+        let superline = Superline {
+            head_lsn,
+            head_position,
+            head_epoch,
+            closed: 1,
+            tail_lsn: space.next_lsn,
+            tail_position: space.position,
+            ..space.superline
+        };
+        space.write(superline)?;
+        drop(space);
+        match pool.close() {
+            Ok(()) | Err(pmem::Error::InUse { .. }) => Ok(()), // others have the pool
+            Err(error) => Err(error.into()),
         }
     }
-    Ok(true)
-}
-
-pub(crate) fn failpoints(_options: &Options) -> Failpoints {
-    #[cfg(any(test, feature = "failpoints"))]
-    return Failpoints(_options.without);
-    #[cfg(not(any(test, feature = "failpoints")))]
-    Failpoints()
 }
 
 /// The log's own key: another log in its place, or a copy of a record elsewhere, has another.

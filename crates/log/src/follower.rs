@@ -23,12 +23,13 @@ use std::time::Duration;
 use pmem::Observer;
 
 use self::view::{Chunk, View};
+use crate::Lsn;
 use crate::error::{Error, Result};
-use crate::options::NAME;
+use crate::front::NAME;
 use crate::record::{Header, Kind, RECORD_HEADER};
+use crate::stats::Stats;
 use crate::superline::Superline;
 use crate::window::SLOTS;
-use crate::{Lsn, Stats};
 
 /// Nobody can wake a follower: the writer is another process, knows of no readers, and stores to a mapping, of which the file system tells nobody.
 const NAP_MIN: Duration = Duration::from_micros(50);

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use crate::Lsn;
 use crate::error::Result;
-use crate::{Follower, Lsn};
+use crate::follower::Follower;
 
 /// Between two looks for damage, if nothing comes.
 const LOOK: Duration = Duration::from_secs(1);

@@ -11,17 +11,20 @@
 //! the page with the last records is lost, and nothing behind them bears witness. It is written every [`EVERY`] records, by whoever makes the next one durable, in front of
 //! the barrier, which makes both persistent: no append waits for it.
 
-use pmem::{Area, ChecksumKey, LINE, Pool, Region, SlotState, TwoSlot};
+use pmem::{Area, ChecksumKey, Pool, Region, RegionKind, SlotState, TwoSlot};
 
 use crate::error::Result;
 use crate::raw::{self, Claim};
 use crate::record::nearest;
-use crate::superline::{Superline, VERSION};
 
-const PAGE: u64 = 4096;
+/// Region kind of a log in a pool's directory.
+pub const REGION_KIND: RegionKind = RegionKind::Other(16);
+/// The region of a log that has a pool of its own, and the pool's engine.
+pub const NAME: &str = "log";
+
+pub(crate) const PAGE: u64 = 4096;
 /// Bytes of a superline's slot, and more.
-const SLOT: u64 = 512;
-const _: () = assert!(TwoSlot::<Superline>::SIZE / 2 <= SLOT && SLOT.is_multiple_of(LINE));
+pub(crate) const SLOT: u64 = 512;
 /// Where the watermark stands.
 const WATERMARK_AT: u64 = 2 * PAGE;
 /// Its bytes: the same LSN twice, each with its own bits of one checksum.
@@ -75,35 +78,6 @@ impl Front {
         }
     }
 
-    /// In which form this region begins; format 2 if nothing tells. Changes nothing.
-    pub(crate) fn of(region: &Region) -> Self {
-        let Some(first) = region.areas().first() else { return Self::Two };
-        match (Self::Two.look(first), Self::One.look(first)) {
-            // The newer slot of format 1 may be the second one, whatever the first says.
-            (Ok(line), _) if line.version >= VERSION => Self::Two,
-            (_, Ok(_)) => Self::One,
-            _ => Self::Two,
-        }
-    }
-
-    /// Bytes from one slot of the superline to the other.
-    const fn stride(self) -> u64 {
-        match self {
-            Self::One => TwoSlot::<Superline>::SIZE / 2,
-            Self::Two => PAGE,
-        }
-    }
-
-    /// The superline in a region's first extent, if it begins in this form. Changes nothing.
-    pub(crate) fn look(self, first: &Area) -> pmem::Result<Superline> {
-        TwoSlot::<Superline>::look_apart(first, self.stride()).map(|found| found.0)
-    }
-
-    /// Where the superline's second slot stands, and its bytes.
-    pub(crate) const fn second_slot(self) -> (u64, u64) {
-        (self.stride(), TwoSlot::<Superline>::SIZE / 2)
-    }
-
     /// Takes the region of a log apart.
     pub(crate) fn split(self, mut region: Region) -> Result<Parts> {
         let (superline, promise) = region.split_front(self.bytes())?.split_at(self.promise_at())?;
@@ -127,20 +101,6 @@ impl Front {
             Self::Two => TwoSlot::open_apart(area, PAGE),
         }
     }
-}
-
-/// Finds the superline through the file.
-pub(crate) fn observed(observer: &pmem::Observer, offset: u64) -> Result<Option<(Front, Superline)>> {
-    let apart = observer.cell_apart::<Superline>(offset, PAGE);
-    if let Ok(Some(line)) = apart
-        && line.version >= VERSION
-    {
-        return Ok(Some((Front::Two, line)));
-    }
-    if let Some(line) = observer.cell::<Superline>(offset)? {
-        return Ok(Some((Front::One, line)));
-    }
-    apart.map(|_| None).map_err(Into::into)
 }
 
 // ---- the watermark ----------------------------------------------------------------------------------------------

@@ -1,25 +1,25 @@
 //! The handle: what programs call.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use pmem::Pool;
 
+use crate::Lsn;
 use crate::at::At;
-use crate::background::Background;
 use crate::core::Core;
 use crate::error::{Error, Result};
+use crate::image::Image;
 use crate::iter::Iter;
-use crate::options::{Options, WhenFull};
 use crate::raw::{Claim, bytes_mut};
 use crate::record::{Kind, RECORD_HEADER};
 use crate::recovery::{Recovered, Tail};
-use crate::replicate::{AckThread, Returning};
 use crate::space::Place;
-use crate::superline::Superline;
+use crate::stats::{Stats, VulnerabilityWindow};
+use crate::threads::Background;
+#[cfg(feature = "replication")]
+use crate::threads::{AckThread, Returning};
 use crate::window::SLOTS;
-use crate::{Follower, Following, Lsn};
 
 #[cfg(feature = "replication")]
 mod led;
@@ -44,7 +44,9 @@ mod led;
 pub struct Log {
     core: Arc<Core>,
     background: Option<Background>,
+    #[cfg(feature = "replication")]
     ack_thread: Option<AckThread>,
+    #[cfg(feature = "replication")]
     returning: Option<Returning>,
     found: Recovered,
     /// Behind the others: they have let go of the core by then.
@@ -58,10 +60,10 @@ impl Drop for Closing {
     fn drop(&mut self) {
         let Some(core) = self.0.take() else { return };
         // Where a replicated one ends is for its copies to say.
-        if core.leading.is_some() || !core.pool.is_closed_on_drop() {
+        if core.leading.is_some() || !core.image.pool.is_closed_on_drop() {
             return;
         }
-        let path = core.pool.path().to_owned();
+        let path = core.image.pool.path().to_owned();
         let Some(core) = Arc::into_inner(core) else { return };
         if let Err(error) = core.close() {
             tracing::warn!(%error, log = %path.display(), "a log that was dropped could not be closed; it is recovered when it is opened");
@@ -69,44 +71,12 @@ impl Drop for Closing {
     }
 }
 
-/// What the log may lose in a crash just now, see [`Options::frequency`](crate::Options::frequency).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct VulnerabilityWindow {
-    /// Records, at most, ever.
-    pub bound: u64,
-    /// Records reserved and not durable at this moment.
-    pub now: u64,
-}
-
-/// Counts of one log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stats {
-    /// The oldest record not cleaned up, or the one to come.
-    pub head: Lsn,
-    /// The record to come.
-    pub next: Lsn,
-    /// Everything through here is durable.
-    pub forced: Lsn,
-    /// Bytes from the persistent head to the end, headers and gaps included.
-    pub live_bytes: u64,
-    /// Bytes in all segments.
-    pub capacity: u64,
-    /// Bytes in a segment.
-    pub segment_bytes: u64,
-    /// How often the log was grown.
-    pub growths: u64,
-    /// How often space was reclaimed since it was opened: two barriers each.
-    pub reclaims: u64,
-    /// Raised by every open.
-    pub epoch: u32,
-}
-
 impl Log {
     pub(crate) fn new(core: Core) -> Self {
         let core = Arc::new(core);
         let background = Background::start(&core);
         let closing = Closing(Some(Arc::clone(&core)));
-        let next = Lsn(core.last() + 1);
+        let next = Lsn(core.image.last() + 1);
         let found = Recovered {
             records: 0,
             bytes: 0,
@@ -116,83 +86,21 @@ impl Log {
             was_closed: true,
             superline_repaired: false,
         };
-        Self { core, background, ack_thread: None, returning: None, found, closing }
+        Self {
+            core,
+            background,
+            #[cfg(feature = "replication")]
+            ack_thread: None,
+            #[cfg(feature = "replication")]
+            returning: None,
+            found,
+            closing,
+        }
     }
 
     /// The same, of a log in which this was found.
     pub(crate) fn opened(core: Core, found: Recovered) -> Self {
         Self { found, ..Self::new(core) }
-    }
-
-    // ---- make and open ----------------------------------------------------------------------------------------
-
-    /// Makes a log in a new file: [`Options::create`](crate::Options::create).
-    ///
-    /// ```
-    /// # fn main() -> cairn_log::Result<()> {
-    /// # let dir = tempfile::tempdir().unwrap();
-    /// # let path = dir.path().join("orders");
-    /// use cairn_log::{Log, Options};
-    /// let log = Log::open_or_create(&path, &Options::new().bytes(1 << 20))?;
-    /// log.append(b"17 apples")?;
-    /// drop(log); // closes it
-    /// assert_eq!(Log::open(&path, &Options::new())?.recovery().records, 1);
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// As there.
-    pub fn create(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
-        options.create(path)
-    }
-
-    /// Opens the log at `path`, and recovers it if it was not closed: [`Options::open`](crate::Options::open). What was found is [`recovery`](Self::recovery).
-    ///
-    /// # Errors
-    /// As there.
-    pub fn open(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
-        Ok(options.open(path)?.0)
-    }
-
-    /// Opens the log at `path`, or makes one there: [`Options::open_or_create`](crate::Options::open_or_create).
-    ///
-    /// # Errors
-    /// As there.
-    pub fn open_or_create(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
-        options.open_or_create(path)
-    }
-
-    /// Opens a log that was closed, for reading only: [`Options::open_read_only`](crate::Options::open_read_only). To read one that is being written,
-    /// [`follow`](Self::follow).
-    ///
-    /// # Errors
-    /// As there.
-    pub fn open_read_only(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
-        Ok(options.open_read_only(path)?.0)
-    }
-
-    /// The records of the log at `path`, from the oldest on, which another process may be writing: each when it is durable. It waits for the next one, without an end;
-    /// [`Following::until_idle`] gives it one. [`Follower`] can do more.
-    ///
-    /// ```
-    /// # fn main() -> cairn_log::Result<()> {
-    /// # let dir = tempfile::tempdir().unwrap();
-    /// # let path = dir.path().join("orders");
-    /// use cairn_log::{Log, Lsn, Options};
-    /// use std::time::Duration;
-    /// let log = Log::create(&path, &Options::new().bytes(1 << 20))?;
-    /// log.append(b"17 apples")?;
-    /// for record in Log::follow(&path)?.until_idle(Duration::from_secs(1)) {
-    ///     let (lsn, bytes) = record?;
-    ///     assert_eq!((lsn, &bytes[..]), (Lsn::new(1), &b"17 apples"[..]));
-    /// }
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Follower::open`]; so there has to be a log by then.
-    pub fn follow(path: impl AsRef<Path>) -> Result<Following> {
-        Ok(Following::new(Follower::open(path)?))
     }
 
     /// What the open found; of a new log, nothing.
@@ -229,8 +137,9 @@ impl Log {
     /// [`Error::Full`], [`Error::TooLong`]; [`Error::Stalled`] if too many records before it are not complete.
     pub fn reserve(&self, len: usize) -> Result<Reservation<'_>> {
         let place = self.core.reserve(len as u64, false)?;
-        let payload = bytes_mut(Claim::Reserved, self, &self.core.pool, place.offset + RECORD_HEADER, len as u64)?;
-        Ok(Reservation { core: &self.core, place, payload, complete: false })
+        let payload =
+            bytes_mut(Claim::Reserved, self, &self.core.image.pool, place.offset + RECORD_HEADER, len as u64)?;
+        Ok(Reservation { image: &self.core.image, place, payload, complete: false })
     }
 
     /// Forces by the policy (Arcadia §4.4): durable through `lsn` when this returns with a frequency of one; else whenever so many records have gathered.
@@ -254,12 +163,12 @@ impl Log {
 
     #[inline]
     fn check(&self, lsn: Lsn) -> Result<()> {
-        let forced = self.core.window.forced();
+        let forced = self.core.image.window.forced();
         // Of a record further on a slot says nothing, and of one on its way past the cache neither.
-        if lsn.0 <= forced || lsn.0 - forced <= SLOTS && self.core.window.state(lsn.0).is_some() {
+        if lsn.0 <= forced || lsn.0 - forced <= SLOTS && self.core.image.window.state(lsn.0).is_some() {
             return Ok(());
         }
-        let last = self.core.last();
+        let last = self.core.image.last();
         if lsn.0 <= last {
             Ok(())
         } else {
@@ -282,32 +191,32 @@ impl Log {
         if leading.check().is_err() {
             return Ok(()); // forces say so
         }
-        leading.post(&self.core)?;
-        if flushes { leading.flush_own(&self.core) } else { Ok(()) }
+        leading.post(&self.core.image)?;
+        if flushes { leading.flush_own(&self.core.image) } else { Ok(()) }
     }
 
     // ---- what is durable --------------------------------------------------------------------------------------
 
     /// Everything through here is durable.
     pub fn forced(&self) -> Lsn {
-        Lsn(self.core.window.forced())
+        Lsn(self.core.image.window.forced())
     }
 
     /// What a crash could take now, and at most.
     pub fn vulnerability_window(&self) -> VulnerabilityWindow {
-        let last = self.core.last();
+        let last = self.core.image.last();
         let bound = if self.core.options.frequency == 1 { 0 } else { self.core.bound };
-        VulnerabilityWindow { bound, now: last - self.core.window.forced().min(last) }
+        VulnerabilityWindow { bound, now: last - self.core.image.window.forced().min(last) }
     }
 
     /// The durable records that are not cleaned up, oldest first.
     pub fn iter(&self) -> Iter<'_> {
-        Iter::new(&self.core, 0)
+        Iter::new(&self.core.image, 0)
     }
 
     /// The durable records from `lsn` on.
     pub fn iter_from(&self, lsn: Lsn) -> Iter<'_> {
-        Iter::new(&self.core, lsn.0)
+        Iter::new(&self.core.image, lsn.0)
     }
 
     // ---- space ------------------------------------------------------------------------------------------------
@@ -330,13 +239,13 @@ impl Log {
     }
 
     fn clean(&self, from: u64, to: u64) -> Result<()> {
-        let forced = self.core.window.forced();
+        let forced = self.core.image.window.forced();
         if to > forced {
             return Err(Error::NotForced { lsn: Lsn(to), forced: Lsn(forced) });
         }
         if to > 0 {
-            self.core.space().clean(from.max(1), to);
-            self.core.made_room();
+            self.core.image.space().clean(from.max(1), to);
+            self.core.image.made_room();
         }
         Ok(())
     }
@@ -346,7 +255,7 @@ impl Log {
     /// # Errors
     /// As [`force`](Self::force).
     pub fn cleanup_all(&self) -> Result<()> {
-        let last = self.core.last();
+        let last = self.core.image.last();
         self.core.force_through(last)?;
         self.clean(1, last)?;
         self.reclaim()
@@ -357,8 +266,8 @@ impl Log {
     /// # Errors
     /// Those of a drain.
     pub fn reclaim(&self) -> Result<()> {
-        let mut space = self.core.space();
-        let head = space.head_exact(&self.core.key)?;
+        let mut space = self.core.image.space();
+        let head = space.head_exact(&self.core.image.key)?;
         if head.1 != space.superline.head_position || head.0 != space.superline.head_lsn {
             space.set_head(head)?;
             let head = space.superline.head();
@@ -377,8 +286,8 @@ impl Log {
     /// As there.
     pub fn reclaim_later(&self) -> Result<()> {
         let Some(leading) = &self.core.leading else { return self.reclaim() };
-        let space = self.core.space();
-        let (lsn, position, epoch) = space.head_exact(&self.core.key)?;
+        let space = self.core.image.space();
+        let (lsn, position, epoch) = space.head_exact(&self.core.image.key)?;
         drop(space);
         leading.post_head(At { lsn, position, epoch });
         Ok(())
@@ -393,8 +302,8 @@ impl Log {
             let next = "make a larger one, and append its records there";
             return Err(Error::Replicated { what: "grow", next });
         }
-        let capacity = self.core.space().grow(by)?;
-        self.core.made_room();
+        let capacity = self.core.image.space().grow(by)?;
+        self.core.image.made_room();
         Ok(capacity)
     }
 
@@ -418,39 +327,39 @@ impl Log {
     /// # Errors
     /// [`Error::QuorumLost`], [`Error::Fenced`]; those of the pool.
     pub fn check_leading(&self) -> Result<()> {
-        self.core.pool.check_usable()?;
+        self.core.image.pool.check_usable()?;
         self.core.leading.as_ref().map_or(Ok(()), crate::replicate::Leading::check_leading)
     }
 
     /// The log's own number, the same on all its copies.
     pub fn id(&self) -> u64 {
-        self.core.space().superline.id
+        self.core.image.space().superline.id
     }
 
     /// Bytes of the longest record that [`append`](Self::append) takes: a segment holds it.
     pub fn payload_max(&self) -> u64 {
-        self.core.space().geometry.payload_max()
+        self.core.image.space().geometry.payload_max()
     }
 
     /// Counts.
     pub fn stats(&self) -> Stats {
-        let space = self.core.space();
+        let space = self.core.image.space();
         Stats {
             head: Lsn(space.cleaned + 1),
             next: Lsn(space.next_lsn),
-            forced: Lsn(self.core.window.forced()),
+            forced: Lsn(self.core.image.window.forced()),
             live_bytes: space.position - space.superline.head_position,
             capacity: space.geometry.circle.segments() * space.geometry.segment_bytes,
             segment_bytes: space.geometry.segment_bytes,
             growths: space.superline.growth_count,
             reclaims: space.reclaims,
-            epoch: self.core.epoch,
+            epoch: self.core.image.epoch,
         }
     }
 
     /// The pool it is in.
     pub fn pool(&self) -> &Pool {
-        &self.core.pool
+        &self.core.image.pool
     }
 
     /// Forces all there is and says on media where the log ends: a later open then knows of any damage. Closes the pool too, if this was
@@ -463,8 +372,11 @@ impl Log {
         if self.core.leading.is_some() {
             self.core.mark(Duration::ZERO)?;
         }
-        self.ack_thread = None; // waits, too
-        self.returning = None;
+        #[cfg(feature = "replication")]
+        {
+            self.ack_thread = None; // waits, too
+            self.returning = None;
+        }
         self.closing.0 = None;
         let core = Arc::into_inner(self.core).ok_or(pmem::Error::InUse { what: "the log".into() })?;
         core.close()
@@ -473,75 +385,20 @@ impl Log {
     /// For tests: drops it and leaves the file as a crash would.
     #[doc(hidden)]
     pub fn abandon(self) {
-        self.core.pool.abandon();
-    }
-}
-
-impl Core {
-    /// Says on media that all is durable; returns the record that says so, if it does. A full log is not waited for.
-    pub(crate) fn mark(&self, timeout: Duration) -> Result<Option<u64>> {
-        let last = self.last();
-        self.force_within(last, timeout)?;
-        if last + 1 == self.space().superline.head_lsn {
-            return Ok(None); // nothing there that could be in doubt
-        }
-        // The watermark with it, persistent with the same barrier.
-        let place = self.reserve_or(0, false, WhenFull::Refuse, 1)?;
-        let before = self.complete(place, Kind::Watermark, &[], 0)?.forced();
-        self.force_within(place.lsn, timeout)?;
-        // Somebody may have come in between.
-        Ok((before + 1 == place.lsn).then_some(place.lsn))
-    }
-
-    fn close(self) -> Result<()> {
-        if self.pool.is_read_only() {
-            return Ok(());
-        }
-        if let Some(leading) = &self.leading {
-            // Where it ends is for all its copies to say, when somebody takes it over.
-            leading.close();
-            let (pool, space) = self.into_space();
-            drop(space);
-            return match pool.close() {
-                Ok(()) | Err(pmem::Error::InUse { .. }) => Ok(()),
-                Err(error) => Err(error.into()),
-            };
-        }
-        let (last, key) = (self.last(), self.key.clone());
-        match self.force_within(last, Duration::ZERO) {
-            Err(Error::Stalled { lsn, .. }) => return Err(Error::Unfinished { lsn }),
-            other => other?,
-        }
-        let (pool, mut space) = self.into_space();
-        let (head_lsn, head_position, head_epoch) = space.head_exact(&key)?;
-        let superline = Superline {
-            head_lsn,
-            head_position,
-            head_epoch,
-            closed: 1,
-            tail_lsn: space.next_lsn,
-            tail_position: space.position,
-            ..space.superline
-        };
-        space.write(superline)?;
-        drop(space);
-        match pool.close() {
-            Ok(()) | Err(pmem::Error::InUse { .. }) => Ok(()), // others have the pool
-            Err(error) => Err(error.into()),
-        }
+        self.core.image.pool.abandon();
     }
 }
 
 impl std::fmt::Debug for Log {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Log({}, {:?})", self.core.pool.path().display(), self.stats())
+        write!(f, "Log({}, {:?})", self.core.image.pool.path().display(), self.stats())
     }
 }
 
 /// A place for one record, its holder's alone. Dropped without [`complete`](Self::complete), it becomes a skipped record; forgotten, it stalls all
 /// forces behind it, and the log does not close.
 pub struct Reservation<'a> {
-    core: &'a Core,
+    image: &'a Image,
     place: Place,
     payload: &'a mut [u8],
     complete: bool,
@@ -573,7 +430,7 @@ impl Reservation<'_> {
 
     fn finish(&mut self, kind: Kind) -> Result<()> {
         self.complete = true;
-        self.core.complete(self.place, kind, self.payload, self.payload.len() as u64).map(|_| ())
+        self.image.complete(self.place, kind, self.payload, self.payload.len() as u64).map(|_| ())
     }
 }
 

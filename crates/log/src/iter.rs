@@ -1,8 +1,8 @@
 //! Reading the records that are durable, oldest first.
 
 use crate::Lsn;
-use crate::core::Core;
 use crate::error::{Error, Result};
+use crate::image::Image;
 use crate::raw::{Claim, bytes};
 use crate::record::{Header, Kind, RECORD_HEADER};
 use crate::space::{Geometry, read_header};
@@ -32,7 +32,7 @@ pub struct Record<'a> {
 /// # Ok(()) }
 /// ```
 pub struct Iter<'a> {
-    core: &'a Core,
+    image: &'a Image,
     from: u64,
     lsn: u64,
     /// Everything through here was durable when it looked last.
@@ -44,13 +44,13 @@ pub struct Iter<'a> {
 }
 
 impl<'a> Iter<'a> {
-    pub(crate) fn new(core: &'a Core, from: u64) -> Self {
-        let mut space = core.space();
+    pub(crate) fn new(image: &'a Image, from: u64) -> Self {
+        let mut space = image.space();
         let from = from.max(space.cleaned + 1);
         let (lsn, position, epoch) = space.start_for(from);
         let pinned = position / space.geometry.segment_bytes;
         space.pin(pinned);
-        Self { core, from, lsn, forced: 0, position, epoch, pinned, geometry: space.geometry.clone() }
+        Self { image, from, lsn, forced: 0, position, epoch, pinned, geometry: space.geometry.clone() }
     }
 
     /// The next record, if one is durable by now.
@@ -62,7 +62,8 @@ impl<'a> Iter<'a> {
         loop {
             let Some((header, offset)) = self.step()? else { return Ok(None) };
             if header.kind == Kind::Data && header.lsn >= self.from {
-                let payload = bytes(Claim::Kept, self, &self.core.pool, offset + RECORD_HEADER, u64::from(header.len))?;
+                let payload =
+                    bytes(Claim::Kept, self, &self.image.pool, offset + RECORD_HEADER, u64::from(header.len))?;
                 return Ok(Some(Record { lsn: Lsn(header.lsn), payload }));
             }
         }
@@ -71,7 +72,7 @@ impl<'a> Iter<'a> {
     /// One record on, of whatever kind.
     fn step(&mut self) -> Result<Option<(Header, u64)>> {
         if self.lsn > self.forced {
-            self.forced = self.core.window.forced();
+            self.forced = self.image.window.forced();
             if self.lsn > self.forced {
                 return Ok(None);
             }
@@ -82,16 +83,16 @@ impl<'a> Iter<'a> {
         for at in self.geometry.candidates(self.position) {
             let segment = at / self.geometry.segment_bytes;
             if segment != self.pinned {
-                self.geometry = self.core.space().geometry.clone(); // the log may have grown by it
+                self.geometry = self.image.space().geometry.clone(); // the log may have grown by it
             }
             offset = self.geometry.locate(at);
-            let found = read_header(&self.core.pool, Claim::Kept, offset)?;
+            let found = read_header(&self.image.pool, Claim::Kept, offset)?;
             let header = Header::decode(&found, self.lsn).filter(|h| h.lsn == self.lsn && h.epoch >= self.epoch);
             let Some(header) = header.filter(|h| RECORD_HEADER + u64::from(h.len) <= self.geometry.rest(at)) else {
                 continue;
             };
-            let payload = bytes(Claim::Kept, self, &self.core.pool, offset + RECORD_HEADER, u64::from(header.len))?;
-            if header.verifies(&self.core.key, &found, payload) {
+            let payload = bytes(Claim::Kept, self, &self.image.pool, offset + RECORD_HEADER, u64::from(header.len))?;
+            if header.verifies(&self.image.key, &found, payload) {
                 (self.lsn, self.position, self.epoch) = (self.lsn + 1, at + header.space(at), header.epoch);
                 self.repin(segment);
                 return Ok(Some((header, offset)));
@@ -102,12 +103,12 @@ impl<'a> Iter<'a> {
 
     fn repin(&mut self, segment: u64) {
         if segment != self.pinned {
-            let mut space = self.core.space();
+            let mut space = self.image.space();
             space.pin(segment);
             space.unpin(self.pinned);
             self.pinned = segment;
             drop(space);
-            self.core.made_room();
+            self.image.made_room();
         }
     }
 
@@ -120,10 +121,10 @@ impl<'a> Iter<'a> {
 
 impl Drop for Iter<'_> {
     fn drop(&mut self) {
-        if matches!(self.core.pool.check_usable(), Err(pmem::Error::Forked)) {
+        if matches!(self.image.pool.check_usable(), Err(pmem::Error::Forked)) {
             return; // the lock is the parent's, and may be held there
         }
-        self.core.space().unpin(self.pinned);
-        self.core.made_room();
+        self.image.space().unpin(self.pinned);
+        self.image.made_room();
     }
 }

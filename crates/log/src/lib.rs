@@ -5,17 +5,24 @@
 //!
 //! # The way of a record
 //!
+//! A module knows those that stand below it, and none above.
+//!
 //! | module | what it does with it |
 //! |---|---|
-//! | `options`, `handle` | [`Options::create`], [`Options::open`]; [`Log::append`], [`Log::reserve`], [`Log::force`] |
-//! | `core` | reserve, complete, force, by the policy |
-//! | `space`, `circle` | gives it a place in a segment; reclaims, grows |
-//! | `record` | checksums it |
-//! | `window`, `wait` | knows who is how far, who flushes what, and when all before it is durable |
-//! | `background` | forces what waited too long; marks an idle log |
-//! | `superline`, `recovery` | where a log begins; how it is read after a crash |
+//! | `sim`, for tests | copies and leaders without machines |
+//! | `open`, `convert` | [`Options::create`], [`Options::open`], and with `Replicas` the same on several machines; a log of an older format |
+//! | `handle` | [`Log::append`], [`Log::reserve`], [`Log::force`] |
+//! | `threads` | forces what waited too long; marks an idle log; hears copies |
+//! | `core` | reserve, append, force, by the policy |
+//! | `replicate`, with the feature `replication` | the same log on other machines: who leads it, and copies |
 //! | `iter`, `follower`, `following` | reads it: here, and in another process while it is written |
-//! | `replicate`, with the feature `replication` | the same log on several machines: `Replicas`, `Replica` |
+//! | `image` | the log on this machine: completes the record, makes it persistent, says so |
+//! | `recovery` | how it is read after a crash |
+//! | `space` | gives it a place in a segment; reclaims, grows |
+//! | `options` | what can be chosen |
+//! | `window`, `wait` | knows who is how far, who flushes what, and when all before it is durable |
+//! | `superline`, `front` | where a log begins; what stands before its first segment |
+//! | `record`, `circle` | checksums it; where segments lie when the log has grown |
 //! | `failpoints`, `raw` | for tests that must be seen to fail; the unsafe code |
 //!
 //! # What it costs
@@ -49,15 +56,16 @@
 //!
 //! # One append
 //!
-//! `log.append(b"17 apples")`, each force a barrier, on memory
+//! `log.append(b"17 apples")`, each force a barrier, on memory. `core` goes through the files one
+//! behind the other.
 //!
 //! 1. `core` `append` checksums the payload, which brings it into the cache. Nothing is shared yet.
 //! 2. `reserve`: under the one lock of the log, which is the only locked instruction, `space`
 //!    gives the next LSN and place, and takes note of what this thread knows to be durable. A few
 //!    instructions, unless a segment begins.
-//! 3. The header, with the watermark of that moment, and the payload are stored past the cache to
-//!    lines of their own, of one record in 16 the log's watermark, too, and **drained**, while
-//!    others do the same.
+//! 3. `raw`: the header, with the watermark of that moment, and the payload are stored past the
+//!    cache to lines of their own, of one record in 16 the log's watermark, too, and **drained**,
+//!    while others do the same.
 //! 4. The record is marked persistent in `window`, by a plain store, which the drain orders; the
 //!    thread follows the marks without a gap, from what was known to be durable when it reserved,
 //!    and notes how far in a cell of its own; all threads are told once in 32 records. If an
@@ -70,20 +78,37 @@
 //! replica is to be given the same: `claim` hands out ranges that are contiguous and in order, and
 //! log bytes are wire bytes.
 //!
+//! # One append on several machines
+//!
+//! The record is complete, and `core` forces it. All that follows is in `replicate`.
+//!
+//! 1. `posting` `force` claims what is complete and, under one lock, writes it into the window of
+//!    every live copy, as it stands in the log; meanwhile it flushes its own image.
+//! 2. At a copy: `replica` hears that something was written, `served` knows by whom, and `copy`
+//!    verifies the records where they stand, with one **drain** for all that has arrived; then they
+//!    are acknowledged.
+//! 3. At the leader: `acks` says who hears the copies: this thread, or another while it sleeps.
+//!    `leading` `on_event` takes what arrives.
+//! 4. `group` counts: with a write quorum, in order, the records are durable. Who waits is woken.
+//!
 //! # One recovery of a log
 //!
 //! `recovery` reads the superline, walks from the head while records are whole, and decides by a
 //! table whether that is the end, a torn tail, or a loss. What it read is flushed, a torn record's
 //! checksum erased, the epoch raised: then the log goes on.
 //!
-//! **On several machines.** `leading` `force` claims what is complete and, under one lock, writes
-//! it into the window of every live copy, as it stands in the log; it flushes its own image, and
-//! hears the copies itself, or sleeps while another thread does (`acks`). At a copy `replica`
-//! hears that something was written; `copy` verifies the records where they stand, and with one
-//! drain for all that has arrived acknowledges them. `group` counts: with a write quorum, in
-//! order, they are durable. A new leader goes by `takeover`: promise, walk, fetch, verify, repair,
-//! install; its head says why what it finds is the log. `simulate` runs all of these over a
-//! network and memory that fail.
+//! # One takeover
+//!
+//! 1. `open::replicas` connects to the copies, and opens an image of its own.
+//! 2. `replicate::candidate` carries to each of them what `takeover` asks, and what it answers back:
+//!    promise, walk, fetch, verify, repair, install. `takeover`'s head says why what it finds is the
+//!    log.
+//! 3. At a copy: `served`, and `copy` `answer`, which promises once, and makes what it was told
+//!    persistent before it says so.
+//! 4. `core::lead` makes the repaired image a log, and `handle::led` has its copies heard, and
+//!    looks for those that are away.
+//!
+//! `sim` runs all of these over a network and memory that fail.
 
 #![deny(unsafe_code)]
 // What is for copies stays where it belongs, and has no user then.
@@ -92,7 +117,6 @@
 #[cfg(not(feature = "replication"))]
 mod alone;
 mod at;
-mod background;
 mod circle;
 mod convert;
 mod core;
@@ -104,8 +128,10 @@ mod front;
 mod handle;
 #[cfg(test)]
 mod hostile;
+mod image;
 mod iter;
 mod lsn;
+mod open;
 mod options;
 #[allow(unsafe_code)]
 mod raw;
@@ -113,8 +139,12 @@ mod record;
 mod recovery;
 #[cfg(feature = "replication")]
 mod replicate;
+#[cfg(all(feature = "replication", any(test, feature = "testing")))]
+mod sim;
 mod space;
+mod stats;
 mod superline;
+mod threads;
 mod wait;
 mod window;
 
@@ -128,15 +158,23 @@ pub use fabric;
 pub use failpoints::Step;
 pub use follower::Follower;
 pub use following::Following;
-pub use handle::{Log, Reservation, Stats, VulnerabilityWindow};
+pub use front::{NAME, REGION_KIND};
+pub use handle::{Log, Reservation};
 pub use iter::{Iter, Record};
 pub use lsn::Lsn;
-pub use options::{NAME, Options, REGION_KIND, WhenFull};
+#[cfg(feature = "replication")]
+pub use open::Replicas;
+pub use options::{Options, WhenFull};
 pub use record::RECORD_HEADER;
 pub use recovery::{Recovered, Tail};
-#[cfg(all(feature = "replication", any(test, feature = "testing")))]
-pub use replicate::testing;
 #[cfg(feature = "replication")]
-pub use replicate::{
-    COPIES_MAX, CheckedCopy, CopyState, Cursor, FlushOrder, Replica, ReplicaStatus, Replicas, check_copy, look,
-};
+pub use replicate::{COPIES_MAX, CheckedCopy, CopyState, Cursor, FlushOrder, Replica, ReplicaStatus, check_copy, look};
+pub use stats::{Stats, VulnerabilityWindow};
+
+/// Copies and leaders driven by hand, for the crates that explore crashes and feed any bytes. No part of the interface that programs use.
+#[cfg(all(feature = "replication", any(test, feature = "testing")))]
+pub mod testing {
+    pub use crate::sim::{
+        Alone, Cluster, Found, Home, Place, SEGMENT, SEGMENTS, Told, candidate, copy, leading, record,
+    };
+}

@@ -1,20 +1,11 @@
 //! How a log is made and opened.
 
-use std::path::Path;
 use std::time::Duration;
 
-use pmem::{Pool, RegionKind};
-
-use crate::core::Core;
 use crate::error::{Error, Result};
+use crate::failpoints::Failpoints;
 use crate::front::{EVERY, Front};
 use crate::superline::{SEGMENT_MAX, SEGMENT_MIN, SEGMENTS_MAX};
-use crate::{Log, Recovered};
-
-/// Region kind of a log in a pool's directory.
-pub const REGION_KIND: RegionKind = RegionKind::Other(16);
-/// The region of a log that has a pool of its own, and the pool's engine.
-pub const NAME: &str = "log";
 
 /// With a frequency, records of so many bytes or more go past the cache.
 const STREAM_FROM: u64 = 1500;
@@ -111,7 +102,7 @@ impl Options {
     }
 
     /// The force policy (Arcadia §4.4): records become durable `every` at a time. With 1, the default, each force is durable when it returns. Else
-    /// [`Log::force`] returns at once unless `every` records have gathered, and up to `every` × [`threads`](Self::threads) of the last records may be lost by a crash.
+    /// [`Log::force`](crate::Log::force) returns at once unless `every` records have gathered, and up to `every` × [`threads`](Self::threads) of the last records may be lost by a crash.
     /// On memory an appended record of 1500 bytes or more goes past the cache, with a barrier of its own, since that is faster; it is durable with those before it.
     #[must_use]
     pub fn frequency(self, every: u32) -> Self {
@@ -205,6 +196,18 @@ impl Options {
         STREAM_FROM
     }
 
+    pub(crate) fn waits_for_room(&self) -> bool {
+        matches!(self.when_full, WhenFull::Wait(_))
+    }
+
+    /// The step that is left out.
+    pub(crate) fn failpoints(&self) -> Failpoints {
+        #[cfg(any(test, feature = "failpoints"))]
+        return Failpoints(self.without);
+        #[cfg(not(any(test, feature = "failpoints")))]
+        Failpoints()
+    }
+
     /// The form of a new log.
     pub(crate) fn front(&self) -> Front {
         #[cfg(any(test, feature = "failpoints", feature = "testing"))]
@@ -236,70 +239,5 @@ impl Options {
             }
         }
         Ok(())
-    }
-
-    // ---- a log in a pool of its own ---------------------------------------------------------------------------
-
-    /// Makes a pool with one log in it. The file appears under its name when the log is whole.
-    ///
-    /// # Errors
-    /// [`Error::Limit`]; those of [`pmem::Options::create`].
-    pub fn create(&self, path: impl AsRef<Path>) -> Result<Log> {
-        self.check()?;
-        let (segment, segments) = self.geometry()?;
-        let size = (segment * segments + self.front().bytes() + 16384).next_multiple_of(4096);
-        self.pool.clone().size(size).engine(NAME, [0; 64]).create_with(path, |pool| self.create_in(pool, NAME))
-    }
-
-    /// Opens the log in a pool of its own, and recovers it if it was not closed.
-    ///
-    /// # Errors
-    /// [`Error::Lost`] if a record that was durable cannot be read back; those of [`pmem::Options::open`].
-    pub fn open(&self, path: impl AsRef<Path>) -> Result<(Log, Recovered)> {
-        let pool = self.pool.clone().engine(NAME, [0; 64]).open(path)?;
-        self.open_in(&pool, NAME)
-    }
-
-    /// Opens the log at `path`, or makes one if nothing is there. What was found is [`Log::recovery`].
-    ///
-    /// # Errors
-    /// As [`open`](Self::open) and [`create`](Self::create).
-    pub fn open_or_create(&self, path: impl AsRef<Path>) -> Result<Log> {
-        match self.open(&path) {
-            Err(Error::Pool(pmem::Error::Io { source, .. })) if source.kind() == std::io::ErrorKind::NotFound => {
-                self.create(path)
-            }
-            other => Ok(other?.0),
-        }
-    }
-
-    /// Opens a log that was closed for reading only; several processes may at once. To read one that is being written, see [`Follower`](crate::Follower).
-    ///
-    /// # Errors
-    /// As [`open`](Self::open); [`pmem::Error::NeedsRecovery`] if it was not closed.
-    pub fn open_read_only(&self, path: impl AsRef<Path>) -> Result<(Log, Recovered)> {
-        let pool = self.pool.clone().engine(NAME, [0; 64]).open_read_only(path)?;
-        self.open_in(&pool, NAME)
-    }
-
-    // ---- a log among other things -----------------------------------------------------------------------------
-
-    /// Makes a log in a region of `pool`. Three barriers, and those of the region.
-    ///
-    /// # Errors
-    /// [`Error::Limit`]; [`pmem::Error::RegionExists`], unless a crash cut its making short.
-    pub fn create_in(&self, pool: &Pool, region: &str) -> Result<Log> {
-        self.check()?;
-        Ok(Log::new(Core::create(pool, region, self)?))
-    }
-
-    /// Opens the log in a region of `pool`.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open); [`Error::NotALog`], [`Error::NewerVersion`], [`Error::BadSuperline`].
-    pub fn open_in(&self, pool: &Pool, region: &str) -> Result<(Log, Recovered)> {
-        self.check()?;
-        let (core, recovered) = Core::open(pool, region, self)?;
-        Ok((Log::opened(core, recovered), recovered))
     }
 }

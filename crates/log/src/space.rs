@@ -37,7 +37,7 @@ impl Geometry {
     }
 
     /// Segments that have room in the region.
-    pub(crate) fn room(&self) -> u64 {
+    fn room(&self) -> u64 {
         self.extents.iter().map(|e| e.1).sum()
     }
 
@@ -110,13 +110,13 @@ pub(crate) struct Space {
 const _: () = assert!(size_of::<pmem::sync::OwnMutex<Space>>() <= LINE as usize);
 
 pub(crate) struct Rest {
-    pub(crate) pool: Pool,
-    pub(crate) region: Region,
+    pool: Pool,
+    region: Region,
     pub(crate) geometry: Geometry,
-    pub(crate) cell: TwoSlot<Superline>,
+    cell: TwoSlot<Superline>,
     /// What the cell holds.
     pub(crate) superline: Superline,
-    pub(crate) opened: VecDeque<Opened>,
+    opened: VecDeque<Opened>,
     /// Segments that readers are in, and how many.
     pins: BTreeMap<u64, usize>,
     /// Everything through here is cleaned up; further on, by ranges.

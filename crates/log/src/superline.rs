@@ -3,20 +3,20 @@
 //! Both copies of its cell are written at each change, one behind the other, and each has a page of its own: damage to one of them loses nothing,
 //! and a page that goes back in time is the older copy. Where they stand, and what else comes before the first segment, is in [`front`](crate::front).
 
-use pmem::{LINE, Persist};
+use pmem::{Area, LINE, Persist, Pool, Region, TwoSlot};
 
 use crate::at::At;
 use crate::circle::{Circle, Growth};
 use crate::error::{Error, Result};
-use crate::front::Front;
+use crate::front::{Front, PAGE, REGION_KIND, SLOT};
 
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"cairnlog");
+const MAGIC: u64 = u64::from_le_bytes(*b"cairnlog");
 /// A log of its own, in format 1: both copies of the superline are on one page, and there is no watermark.
-pub(crate) const VERSION_1: u32 = 1;
+const VERSION_1: u32 = 1;
 /// A copy of a replicated log, in format 1: who opens it as a log of its own would make it diverge from the others.
-pub(crate) const COPY_VERSION_1: u32 = 2;
+const COPY_VERSION_1: u32 = 2;
 /// The same of format 2.
-pub(crate) const VERSION: u32 = 3;
+const VERSION: u32 = 3;
 pub(crate) const COPY_VERSION: u32 = 4;
 /// Most times a log is grown.
 pub(crate) const GROWTHS_MAX: usize = 15;
@@ -25,6 +25,8 @@ pub(crate) const SEGMENT_MAX: u64 = 1 << 28;
 pub(crate) const SEGMENTS_MAX: u64 = 1 << 32;
 /// Far from where adding a lap overflows; no log gets there by being written.
 const POSITION_MAX: u64 = 1 << 62;
+
+const _: () = assert!(TwoSlot::<Superline>::SIZE / 2 <= SLOT && SLOT.is_multiple_of(LINE));
 
 /// What the cell holds.
 #[repr(C)]
@@ -70,6 +72,24 @@ impl Superline {
         };
         superline.set_circle(&Circle::new(segments));
         superline
+    }
+
+    /// The superline in a region's first extent, if it begins in this form. Changes nothing.
+    fn look(front: Front, first: &Area) -> pmem::Result<Self> {
+        TwoSlot::<Self>::look_apart(first, Self::stride(front)).map(|found| found.0)
+    }
+
+    /// Bytes from one slot to the other.
+    const fn stride(front: Front) -> u64 {
+        match front {
+            Front::One => TwoSlot::<Self>::SIZE / 2,
+            Front::Two => PAGE,
+        }
+    }
+
+    /// Where the second slot stands, and its bytes.
+    const fn second_slot(front: Front) -> (u64, u64) {
+        (Self::stride(front), TwoSlot::<Self>::SIZE / 2)
     }
 
     pub(crate) fn circle(&self) -> Circle {
@@ -139,4 +159,52 @@ impl Superline {
         }
         must(self.epoch < u32::MAX, "epoch", self.epoch.into())
     }
+}
+
+/// In which form this region begins; format 2 if nothing tells. Changes nothing.
+pub(crate) fn front_of(region: &Region) -> Front {
+    let Some(first) = region.areas().first() else { return Front::Two };
+    match (Superline::look(Front::Two, first), Superline::look(Front::One, first)) {
+        // The newer slot of format 1 may be the second one, whatever the first says.
+        (Ok(line), _) if line.version >= VERSION => Front::Two,
+        (_, Ok(_)) => Front::One,
+        _ => Front::Two,
+    }
+}
+
+/// Finds the superline through the file.
+pub(crate) fn observed(observer: &pmem::Observer, offset: u64) -> Result<Option<(Front, Superline)>> {
+    let apart = observer.cell_apart::<Superline>(offset, PAGE);
+    if let Ok(Some(line)) = apart
+        && line.version >= VERSION
+    {
+        return Ok(Some((Front::Two, line)));
+    }
+    if let Some(line) = observer.cell::<Superline>(offset)? {
+        return Ok(Some((Front::One, line)));
+    }
+    apart.map(|_| None).map_err(Into::into)
+}
+
+/// True if this is the region of a log that was never made to the end: no superline verifies, and there never was a first record.
+pub(crate) fn is_unfinished(pool: &Pool, name: &str, len: u64) -> Result<bool> {
+    let region = pool.region(name)?;
+    Ok(region.kind() == REGION_KIND.code() && region.len() >= len && looks_unfinished(&region)?)
+}
+
+/// The superline's second slot is written when the first one is whole, and the first record when both are: so a page that is lost does not look like this.
+pub(crate) fn looks_unfinished(region: &Region) -> Result<bool> {
+    let (first, front) = (&region.areas()[0], front_of(region));
+    if first.len() < front.bytes() + LINE || Superline::look(front, first).is_ok() {
+        return Ok(false);
+    }
+    let (second, slot) = Superline::second_slot(front);
+    let record = front.bytes();
+    for (at, len) in [(second, slot), (record, LINE)] {
+        first.probe("front of a log", at, len)?;
+        if first.bytes(at, len as usize)?.iter().any(|&b| b != 0) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }

@@ -13,8 +13,9 @@ use tx::{Doom, Isolation, Range, Transaction};
 
 use super::{Node, Ticket};
 use crate::error::refused;
-use crate::image::{ALIGN_MAX, ROOT, ROOT_LEN, SizeCode, TAG, map_byte, pointer};
+use crate::image::{ALIGN_MAX, ROOT, ROOT_LEN, TAG, map_byte, pointer};
 use crate::node::core::queue_bytes;
+use crate::size::SizeCode;
 use crate::writes::Writes;
 use crate::{Entry, Error, Number, Object, Refusal, TransactionId, ViewId};
 

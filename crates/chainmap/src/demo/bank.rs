@@ -1,12 +1,8 @@
 //! Transfers follow from client and number: what all accounts must have follows from how many of each client were acknowledged.
 
-use super::clients::Asker;
-
 pub(super) const ACCOUNTS: u64 = 12;
 /// What each begins with: no account runs out.
 pub(super) const BEGINNING: i64 = 1_000_000_000;
-/// The client that makes the accounts.
-const MAKER: u64 = 1 << 40;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Transfer {
@@ -28,29 +24,17 @@ pub(super) fn account(at: u64) -> String {
     format!("account:{at}")
 }
 
-pub(super) struct Bank;
-
-impl Bank {
-    /// All accounts have what they begin with.
-    pub(super) fn open(asker: &mut Asker, stop: &mut dyn FnMut() -> bool) -> Result<(), String> {
-        for at in 0..ACCOUNTS {
-            asker.once(MAKER, at + 1, &["INCRBY", &account(at), &BEGINNING.to_string()], stop)?;
+/// What accounts have when so many requests of each client are done, clients counted from 1.
+pub(super) fn after(done: &[u64]) -> Vec<i64> {
+    let mut all = vec![BEGINNING; ACCOUNTS as usize];
+    for (client, done) in (1..).zip(done) {
+        for number in 1..=*done {
+            let Transfer { from, to, amount } = transfer(client, number);
+            all[from as usize] -= amount;
+            all[to as usize] += amount;
         }
-        Ok(())
     }
-
-    /// What accounts have when so many requests of each client are done, clients counted from 1.
-    pub(super) fn after(done: &[u64]) -> Vec<i64> {
-        let mut all = vec![BEGINNING; ACCOUNTS as usize];
-        for (client, done) in (1..).zip(done) {
-            for number in 1..=*done {
-                let Transfer { from, to, amount } = transfer(client, number);
-                all[from as usize] -= amount;
-                all[to as usize] += amount;
-            }
-        }
-        all
-    }
+    all
 }
 
 /// What a machine has and must not have.
@@ -80,9 +64,9 @@ mod tests {
 
     #[test]
     fn money_only_moves() {
-        let after = Bank::after(&[1000, 0, 37]);
-        assert_eq!(after.iter().sum::<i64>(), BEGINNING * ACCOUNTS as i64);
-        assert_ne!(after, Bank::after(&[1000, 0, 36]), "each transfer shows");
+        let all = after(&[1000, 0, 37]);
+        assert_eq!(all.iter().sum::<i64>(), BEGINNING * ACCOUNTS as i64);
+        assert_ne!(all, after(&[1000, 0, 36]), "each transfer shows");
         assert!((1..500).all(|number| {
             let Transfer { from, to, amount } = transfer(3, number);
             from != to && from < ACCOUNTS && to < ACCOUNTS && (1..10).contains(&amount)
@@ -91,9 +75,9 @@ mod tests {
 
     #[test]
     fn what_is_lost_is_told() {
-        let expected = Bank::after(&[5]);
+        let expected = after(&[5]);
         assert!(differences(2, &expected, &expected).is_empty());
-        let found = Bank::after(&[4]);
+        let found = after(&[4]);
         let told = differences(2, &expected, &found);
         assert_eq!(told.len(), 2, "{told:?}");
         assert!(told[0].starts_with("LOST: machine 2, account:"), "{told:?}");

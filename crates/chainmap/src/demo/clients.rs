@@ -19,6 +19,8 @@ const PAUSE: Duration = Duration::from_millis(10);
 const TWICE: u64 = 5;
 /// Between two looks at all accounts.
 const SUMS: Duration = Duration::from_millis(50);
+/// The client that makes the accounts.
+const MAKER: u64 = 1 << 40;
 /// Violations that are told.
 const TOLD_MAX: usize = 20;
 
@@ -80,7 +82,7 @@ impl Asker {
     }
 
     /// A numbered request; its reply, a number.
-    pub(super) fn once(
+    fn once(
         &mut self,
         client: u64,
         number: u64,
@@ -93,6 +95,14 @@ impl Asker {
             Value::Int(reply) => Ok(reply),
             other => Err(format!("{}: {other:?}", words.join(" "))),
         }
+    }
+
+    /// All accounts have what they begin with.
+    pub(super) fn open_accounts(&mut self, stop: &mut dyn FnMut() -> bool) -> Result<(), String> {
+        for at in 0..ACCOUNTS {
+            self.once(MAKER, at + 1, &["INCRBY", &account(at), &BEGINNING.to_string()], stop)?;
+        }
+        Ok(())
     }
 
     /// What so many accounts have at one moment.

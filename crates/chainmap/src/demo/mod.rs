@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use self::bank::{ACCOUNTS, Bank};
+use self::bank::ACCOUNTS;
 use self::clients::{Asker, Load};
 use self::machines::{MACHINES, Machines};
 use crate::now_ns;
@@ -130,7 +130,7 @@ pub fn run(demo: &Demo, stop: &AtomicBool, tell: &mut dyn FnMut(&str)) -> Result
     let mut run = Run { demo, machines, stop, tell, summary: Summary::default() };
     (0..MACHINES).try_for_each(|at| run.machines.start(at))?;
     let mut teller = Asker::new(run.machines.addresses());
-    let opened = Bank::open(&mut teller, &mut || stop.load(Relaxed));
+    let opened = teller.open_accounts(&mut || stop.load(Relaxed));
     if let Err(why) = opened {
         run.machines.check_running()?;
         return if run.is_stopped() { Err(Error::Interrupted) } else { Err(run.machines.not_up(&why)) };
@@ -258,7 +258,7 @@ impl Run<'_> {
         if !summary.violations.is_empty() {
             return Ok(()); // clients have stopped in the middle of requests
         }
-        let expected = Bank::after(&load.done());
+        let expected = bank::after(&load.done());
         for left in (1..=MACHINES).rev() {
             let order = self.await_members(left)?;
             (self.tell)(&format!("machine {} leads: its copy is held against what was acknowledged", order[0] + 1));

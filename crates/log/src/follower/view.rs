@@ -5,10 +5,9 @@ use pmem::{ChecksumKey, Observer, RegionInfo};
 use super::Place;
 use crate::circle::Circle;
 use crate::error::{Error, Result};
-use crate::front::{Front, WATERMARK_BYTES, decode, observed};
-use crate::options::REGION_KIND;
+use crate::front::{Front, REGION_KIND, WATERMARK_BYTES, decode};
 use crate::record::RECORD_HEADER;
-use crate::superline::Superline;
+use crate::superline::{Superline, observed};
 
 /// Bytes read at once: few where the end may be near, more with each record found.
 const CHUNK_MIN: u64 = 1 << 12;

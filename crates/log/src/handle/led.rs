@@ -7,10 +7,8 @@ use crate::Lsn;
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::recovery::Recovered;
-use crate::replicate::{AckThread, CopyState, Joining, Layout, Leading, Link, Returning, number};
-
-/// Who changes the copies looks so often at the clock, and whether they answered what others hear.
-const MOMENT: Duration = Duration::from_millis(1);
+use crate::replicate::{CopyState, Leading, Link, number};
+use crate::threads::{AckThread, Returning};
 
 impl Log {
     /// The log of a leader, who hears its copies by these, and where they come back from.
@@ -35,7 +33,7 @@ impl Log {
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn on_event(&self, peer: usize, event: fabric::Event) {
         if let Some(leading) = &self.core.leading {
-            leading.on_event(&self.core, peer, event);
+            leading.on_event(&self.core.image, peer, event);
         }
     }
 
@@ -115,7 +113,7 @@ impl Log {
 
     pub(crate) fn remove_by(&self, id: u64, pump: &mut dyn FnMut()) -> Result<()> {
         match &self.core.leading {
-            Some(leading) => leading.remove(&self.core, id, pump),
+            Some(leading) => leading.remove(&self.core.image, id, pump),
             None => {
                 let next = "it has no other copies";
                 Err(Error::NotReplicated { what: "remove a copy", next })
@@ -147,39 +145,5 @@ impl Log {
         if let Some(leading) = &self.core.leading {
             leading.fence(leading.epoch, leading.owner);
         }
-    }
-}
-
-impl Core {
-    /// Lets a moment pass, in which the copies are heard, by this thread or by another.
-    pub(crate) fn listen(&self) {
-        if let Some(leading) = &self.leading
-            && !leading.listen(self, MOMENT)
-        {
-            leading.pause(MOMENT);
-        }
-    }
-
-    /// A copy joins, over this connection; a new one if there is an id for it.
-    pub(crate) fn join(
-        &self,
-        link: Link,
-        receiver: Box<dyn fabric::Receiver>,
-        new_id: Option<u64>,
-        pump: &mut dyn FnMut(),
-        timeout: Duration,
-        is_over: &dyn Fn() -> bool,
-    ) -> Result<(usize, Box<dyn fabric::Receiver>)> {
-        let Some(leading) = &self.leading else {
-            let next = "make a replicated one, and append its records there";
-            return Err(Error::NotReplicated { what: "take a copy in", next });
-        };
-        let (log, segment_bytes, segments) = {
-            let space = self.space();
-            (space.superline.id, space.geometry.segment_bytes, space.geometry.circle.segments())
-        };
-        let (key, checksums) = leading.secret();
-        let layout = Layout { log, key, segment_bytes, segments, checksums };
-        Joining { core: self, leading, link, receiver, pump, timeout, is_over }.join(layout, new_id)
     }
 }

@@ -2,7 +2,7 @@
 //! enough, and where processors are few these are most of what a further copy costs.
 //!
 //! All receivers are one thing, the *ears*. A thread that has to wait takes them if they are there, waits for the copies itself, and goes on when it has heard enough; one that
-//! finds them taken sleeps, and is woken by who hears. While nobody waits, a [`AckThread`] takes them now and then: so connections that end, leaders that are shut out, and
+//! finds them taken sleeps, and is woken by who hears. While nobody waits, a thread of its own takes them now and then: so connections that end, leaders that are shut out, and
 //! acknowledgements of what was only posted, are heard.
 //!
 //! Nobody sleeps over what it waits for. Whenever the group's lock is free, of each sleeper that was not woken what it waits for is not there, and one of these is true:
@@ -11,17 +11,13 @@
 //! * A sleeper was called to take them, and has not looked yet. It looks with the lock held: takes them, or calls another.
 //! * No copy lacks anything, but the leader's own image does. Who flushes that is awake, and has news.
 
-use std::sync::Arc;
-use std::thread::{JoinHandle, Thread};
+use std::thread::Thread;
 use std::time::Duration;
 
 use fabric::{Event, Receiver};
 use parking_lot::{Condvar, Mutex};
 
 use super::group::{Group, Lacking, Until};
-use pmem::sync::Ticker;
-
-use crate::core::Core;
 use crate::failpoints::Step;
 
 #[cfg(test)]
@@ -29,8 +25,6 @@ mod tests;
 
 /// Events of one copy before the next has its turn.
 const EVENTS_MAX: usize = 256;
-/// How often the copies are heard while nobody waits.
-const TICK: Duration = Duration::from_millis(20);
 
 /// The receiver of one copy.
 struct Ear {
@@ -244,36 +238,5 @@ impl Acks {
         let asleep = turn.sleepers.iter().filter(|s| s.woken == Woken::No);
         let over = asleep.filter(|s| is_there(s.until) || !awaited && group.lacking(s.until).is_some()).count();
         (over, turn.sleepers.len())
-    }
-}
-
-/// The thread that hears the copies of a log now and then, if nobody else does.
-pub(crate) struct AckThread {
-    stop: Arc<Ticker>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl AckThread {
-    #[expect(clippy::disallowed_methods, reason = "ends, and is waited for, when the log is closed or dropped")]
-    pub(crate) fn start(core: &Arc<Core>) -> Self {
-        let stop = Arc::new(Ticker::default());
-        let (core, stopped) = (Arc::clone(core), Arc::clone(&stop));
-        let thread = std::thread::spawn(move || {
-            while let Some(leading) = &core.leading
-                && stopped.tick(TICK)
-            {
-                leading.listen(&core, Duration::ZERO);
-            }
-        });
-        Self { stop, thread: Some(thread) }
-    }
-}
-
-impl Drop for AckThread {
-    fn drop(&mut self) {
-        self.stop.stop();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join(); // a panic in it was said
-        }
     }
 }

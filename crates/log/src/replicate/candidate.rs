@@ -6,8 +6,8 @@ use fabric::{Event, Sender};
 
 use super::at::Span;
 use super::copy::Copy;
-use super::members::Config;
-use super::message::{Formed, FromCopy, Layout, Reply, Request, ToCopy, WIRE_VERSION, decode, encode};
+use super::members::{Config, Layout};
+use super::message::{Formed, FromCopy, Reply, Request, ToCopy, WIRE_VERSION, decode, encode};
 use super::takeover::{Command, Heard, Plan, Progress, Taken, Takeover};
 use crate::error::{Away, Error, Result};
 use crate::failpoints::{Failpoints, Step};
@@ -20,7 +20,7 @@ const READS: usize = 8;
 
 /// The way to a copy.
 pub(crate) struct Link {
-    pub(crate) id: u64,
+    pub(super) id: u64,
     /// For messages.
     pub(crate) name: String,
     pub(crate) sender: Box<dyn Sender>,
@@ -36,7 +36,7 @@ impl Link {
     }
 
     /// Sends a request; the answer has this number.
-    pub(crate) fn ask(&mut self, request: Request) -> fabric::Result<u32> {
+    pub(super) fn ask(&mut self, request: Request) -> fabric::Result<u32> {
         self.call = self.call.wrapping_add(1);
         self.sender.send(&encode(&ToCopy { call: self.call, request }))?;
         self.sender.flush()?;
@@ -111,6 +111,8 @@ pub(crate) struct Candidate {
 pub(crate) struct Elected {
     pub(crate) taken: Taken,
     pub(crate) epoch: u32,
+    /// Whose it is.
+    pub(crate) owner: u64,
     /// The id of the image, if it is one of the copies that count.
     pub(crate) own: Option<u64>,
     pub(crate) image: Copy,
@@ -186,12 +188,7 @@ impl Candidate {
                 links.push((copy, link));
             }
         }
-        Elected { taken, epoch: self.epoch, own, image: self.image, links }
-    }
-
-    #[cfg(test)]
-    pub(crate) fn owner(&self) -> u64 {
-        self.stand.owner
+        Elected { taken, epoch: self.epoch, owner: self.stand.owner, own, image: self.image, links }
     }
 
     // ---- who is there -----------------------------------------------------------------------------------------

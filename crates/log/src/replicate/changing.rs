@@ -5,19 +5,19 @@ use super::group::Over;
 use super::leading::{Asked, Leading, Posting};
 use super::members::Config;
 use super::message::Request;
-use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::failpoints::Step;
+use crate::image::Image;
 
 impl Leading {
     /// A copy is not one of the log's any more.
-    pub(crate) fn remove(&self, core: &Core, id: u64, pump: &mut dyn FnMut()) -> Result<()> {
+    pub(crate) fn remove(&self, image: &Image, id: u64, pump: &mut dyn FnMut()) -> Result<()> {
         if self.own == Some(id) {
             let next = "let another machine lead, and remove it there";
             return Err(Error::Replicated { what: "remove the copy of its leader", next });
         }
         let mut posting = self.posting.lock();
-        self.rest(core, pump)?;
+        self.rest(image, pump)?;
         let config = self.config.lock().clone();
         if !config.ids.contains(&id) {
             return Ok(());
@@ -25,7 +25,7 @@ impl Leading {
         let next = self.joint(&config, config.ids.iter().copied().filter(|&i| i != id).collect());
         next.check()?;
         self.can_change(&next)?;
-        let head = core.space().superline.head();
+        let head = image.space().superline.head();
         let mut group = self.group.lock();
         group.removed(id);
         self.acks.news(&group, |_| true);

@@ -14,23 +14,21 @@ use std::sync::Arc;
 use pmem::{ChecksumKey, LINE, Pool, Region, TwoSlot};
 
 use super::at::{At, PIECE, Span};
-use super::members::{Config, MAGIC, Origin, Promise};
-use super::message::{DIGESTS, DIGESTS_MAX, Formed, Layout, Reply, Request, State, WIRE_VERSION, Walked};
+use super::members::{Config, Layout, MAGIC, Origin, Promise};
+use super::message::{DIGESTS, DIGESTS_MAX, Formed, Reply, Request, State, WIRE_VERSION, Walked};
 use super::window::CopyWindow;
 use crate::Lsn;
-use crate::core::is_unfinished;
 use crate::error::{Error, Result};
 use crate::failpoints::{Failpoints, Step};
-use crate::front::{Front, Parts};
-use crate::options::{NAME, REGION_KIND};
+use crate::front::{Front, NAME, Parts, REGION_KIND};
 use crate::raw::{self, Claim};
 use crate::record::{Header, Kind, RECORD_HEADER};
 use crate::recovery::{Reader, Walk};
 use crate::space::{Geometry, read_header};
-use crate::superline::{COPY_VERSION, SEGMENT_MAX, SEGMENT_MIN, Superline};
+use crate::superline::{COPY_VERSION, SEGMENT_MAX, SEGMENT_MIN, Superline, front_of, is_unfinished};
 
 /// What one walk reads, at most: who asks waits for the answer only so long, and a log that is not in memory is read slowly.
-pub(super) const WALK_BYTES: u64 = if cfg!(test) { 1 << 10 } else { 64 << 20 };
+pub(crate) const WALK_BYTES: u64 = if cfg!(test) { 1 << 10 } else { 64 << 20 };
 
 /// A copy of a replicated log, in a pool. It is empty until a leader says of which log it is to be a copy.
 pub(crate) struct Copy {
@@ -45,10 +43,10 @@ pub(crate) struct Copy {
 
 /// The log that it is a copy of.
 pub(crate) struct Log {
-    pub(crate) region: Region,
+    region: Region,
     pub(crate) geometry: Geometry,
-    pub(crate) cell: TwoSlot<Superline>,
-    pub(crate) promise: TwoSlot<Promise>,
+    cell: TwoSlot<Superline>,
+    pub(super) promise: TwoSlot<Promise>,
     pub(crate) key: ChecksumKey,
     /// Records before this are whole here.
     received: At,
@@ -67,7 +65,7 @@ pub(crate) struct Log {
 /// What there is to do after a request, in this order.
 pub(crate) struct Answer {
     /// These sessions may not touch the window any more.
-    pub(crate) revoke: Option<u64>,
+    pub(super) revoke: Option<u64>,
     /// This one may.
     pub(crate) grant: bool,
     /// To be sent.
@@ -226,7 +224,7 @@ impl Copy {
     }
 
     /// The session is over.
-    pub(crate) fn closed(&mut self, session: u64) {
+    pub(super) fn closed(&mut self, session: u64) {
         if self.is_writer(session) {
             self.writer = None;
         }
@@ -248,7 +246,7 @@ impl Copy {
     }
 
     /// True if records were written that are not persistent.
-    pub(crate) fn has_dirty(&self) -> bool {
+    pub(super) fn has_dirty(&self) -> bool {
         self.log.as_ref().is_some_and(|log| !log.dirty.is_empty())
     }
 
@@ -327,11 +325,11 @@ impl Log {
     }
 
     /// Opens the copy in a region.
-    pub(crate) fn open(pool: &Pool, name: &str) -> Result<Self> {
+    fn open(pool: &Pool, name: &str) -> Result<Self> {
         let region = pool.region(name)?;
         let first = region.areas().first().map_or(0, pmem::Area::offset);
         let not = |why| Error::NotALog { region: name.to_owned(), offset: first, why };
-        let front = Front::of(&region);
+        let front = front_of(&region);
         if region.kind() != REGION_KIND.code() || region.areas()[0].len() <= front.bytes() {
             return Err(not("the directory says it is something else"));
         }
@@ -394,7 +392,7 @@ impl Log {
         }
     }
 
-    pub(super) fn reader<'a>(&'a self, pool: &'a Pool) -> Reader<'a> {
+    pub(crate) fn reader<'a>(&'a self, pool: &'a Pool) -> Reader<'a> {
         Reader::new(pool, &self.region, &self.geometry, &self.key, self.cell.get(), Failpoints::default())
     }
 

@@ -28,7 +28,7 @@ struct Peer {
 
 /// Why nothing is committed any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Over {
+pub(super) enum Over {
     QuorumLost { live: usize, needed: usize },
     Fenced { epoch: u32, owner: u64 },
 }
@@ -43,7 +43,7 @@ enum Local {
 
 /// What of the copies somebody waits for. Also over once nothing is committed any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Until {
+pub(super) enum Until {
     /// Everything through this record is committed.
     Committed(u64),
     /// Enough copies have it, whatever the leader's own image has.
@@ -54,9 +54,9 @@ pub(crate) enum Until {
 
 /// What copies lack: any of `heard` of those that are behind `through` has to say something first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Lacking {
-    pub(crate) through: u64,
-    pub(crate) heard: usize,
+pub(super) struct Lacking {
+    pub(super) through: u64,
+    pub(super) heard: usize,
 }
 
 struct Batch {
@@ -66,7 +66,7 @@ struct Batch {
     posted: u64,
 }
 
-pub(crate) struct Group {
+pub(super) struct Group {
     peers: Vec<Peer>,
     /// The leader's own image is one of the copies that count.
     counts: bool,
@@ -78,15 +78,15 @@ pub(crate) struct Group {
 
 /// What a step brought.
 #[derive(Default)]
-pub(crate) struct Settled {
+pub(super) struct Settled {
     /// These records are committed.
-    pub(crate) committed: Option<Claimed>,
+    pub(super) committed: Option<Claimed>,
 }
 
 impl Group {
     /// The remote copies that are live, all through record `last` and with the head at `head`. With too few of them it is over before it begins: nobody would be lost of whom that
     /// could be noticed.
-    pub(crate) fn new(
+    pub(super) fn new(
         ids: &[u64],
         last: u64,
         head: u64,
@@ -107,48 +107,48 @@ impl Group {
         }
     }
 
-    pub(crate) fn skips(&self, step: Step) -> bool {
+    pub(super) fn skips(&self, step: Step) -> bool {
         self.failpoints.skips(step)
     }
 
-    pub(crate) fn over(&self) -> Option<Over> {
+    pub(super) fn over(&self) -> Option<Over> {
         self.over
     }
 
-    pub(crate) fn live(&self) -> impl Iterator<Item = usize> + '_ {
+    pub(super) fn live(&self) -> impl Iterator<Item = usize> + '_ {
         (0..self.peers.len()).filter(|&p| self.peers[p].state == CopyState::Live)
     }
 
-    pub(crate) fn is_live(&self, peer: usize) -> bool {
+    pub(super) fn is_live(&self, peer: usize) -> bool {
         self.peers[peer].state == CopyState::Live
     }
 
-    pub(crate) fn live_ids(&self) -> Vec<u64> {
+    pub(super) fn live_ids(&self) -> Vec<u64> {
         self.live().map(|p| self.peers[p].id).collect()
     }
 
-    pub(crate) fn states(&self) -> Vec<(u64, CopyState, u64)> {
+    pub(super) fn states(&self) -> Vec<(u64, CopyState, u64)> {
         self.peers.iter().filter(|p| p.id != 0).map(|p| (p.id, p.state.clone(), p.acked)).collect()
     }
 
-    pub(crate) fn is_idle(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         self.batches.is_empty()
     }
 
     // ---- batches ----------------------------------------------------------------------------------------------
 
     /// A batch was posted to all live copies, behind those before it.
-    pub(crate) fn posted(&mut self, claimed: Claimed, now: u64) {
+    pub(super) fn posted(&mut self, claimed: Claimed, now: u64) {
         self.batches.push_back(Batch { claimed, local: Local::Nobody, posted: now });
     }
 
     /// Through which record all was posted, if anything is under way.
-    pub(crate) fn last_posted(&self) -> Option<u64> {
+    pub(super) fn last_posted(&self) -> Option<u64> {
         self.batches.back().map(|b| b.claimed.to())
     }
 
     /// The batches that nobody flushes in the leader's own image yet, all in one: the caller does. They are the last ones.
-    pub(crate) fn take_local(&mut self) -> Option<Claimed> {
+    pub(super) fn take_local(&mut self) -> Option<Claimed> {
         let mut taken = None;
         for batch in self.batches.iter_mut().rev().take_while(|b| b.local == Local::Nobody) {
             batch.local = Local::Somebody;
@@ -158,7 +158,7 @@ impl Group {
     }
 
     /// These are in the leader's own image.
-    pub(crate) fn local(&mut self, done: &Claimed) -> Settled {
+    pub(super) fn local(&mut self, done: &Claimed) -> Settled {
         for batch in self.batches.iter_mut().filter(|b| done.contains(&b.claimed)) {
             batch.local = Local::Done;
         }
@@ -166,7 +166,7 @@ impl Group {
     }
 
     /// True if enough copies have this batch and all before it, whatever the leader's own image has.
-    pub(crate) fn has_remote(&self, through: u64) -> bool {
+    pub(super) fn has_remote(&self, through: u64) -> bool {
         let needed = self.write_quorum - usize::from(self.counts).min(self.write_quorum);
         self.over.is_some() || self.have(through) >= needed
     }
@@ -196,7 +196,7 @@ impl Group {
     /// A batch that lacks `k` acknowledgements, of the `m` live copies that have not given theirs, lacks one at least of any `m - k + 1` of them: to hear those alone is
     /// never too late, and wakes a thread once where each acknowledgement would. That many are as many as the live copies exceed what is needed, and one. Only the
     /// first batch that lacks any counts: those behind it lack as much.
-    pub(crate) fn lacking(&self, until: Until) -> Option<Lacking> {
+    pub(super) fn lacking(&self, until: Until) -> Option<Lacking> {
         let (Until::Committed(lsn) | Until::Remote(lsn)) = until else {
             return Some(Lacking { through: u64::MAX, heard: usize::MAX });
         };
@@ -214,7 +214,7 @@ impl Group {
     }
 
     /// A live copy that does not have this record.
-    pub(crate) fn is_behind(&self, peer: usize, lsn: u64) -> bool {
+    pub(super) fn is_behind(&self, peer: usize, lsn: u64) -> bool {
         self.is_live(peer) && self.peers[peer].acked < lsn
     }
 
@@ -226,14 +226,14 @@ impl Group {
     // ---- copies -----------------------------------------------------------------------------------------------
 
     /// The record that a copy acknowledges with these low bits of its number. It is not far behind the one before.
-    pub(crate) fn lsn_of(&self, peer: usize, low: u32) -> u64 {
+    pub(super) fn lsn_of(&self, peer: usize, low: u32) -> u64 {
         let acked = self.peers[peer].acked;
         let further = low.wrapping_sub(acked as u32);
         if further < 1 << 31 { acked + u64::from(further) } else { acked }
     }
 
     /// A copy has all records through `lsn`.
-    pub(crate) fn acknowledged(&mut self, peer: usize, lsn: u64) -> Settled {
+    pub(super) fn acknowledged(&mut self, peer: usize, lsn: u64) -> Settled {
         let peer = &mut self.peers[peer];
         if peer.state == CopyState::Live {
             peer.acked = peer.acked.max(lsn);
@@ -242,27 +242,27 @@ impl Group {
     }
 
     /// A copy knows where the log begins.
-    pub(crate) fn head_moved(&mut self, peer: usize, position: u64) {
+    pub(super) fn head_moved(&mut self, peer: usize, position: u64) {
         self.peers[peer].head = self.peers[peer].head.max(position);
     }
 
     /// True if every live copy knows that the log begins here or further on: only then what is before is used again.
-    pub(crate) fn all_know_head(&self, position: u64) -> bool {
+    pub(super) fn all_know_head(&self, position: u64) -> bool {
         self.live().all(|p| self.peers[p].head >= position)
     }
 
     /// The live copies that do not know it.
-    pub(crate) fn live_without_head(&self, position: u64) -> Vec<usize> {
+    pub(super) fn live_without_head(&self, position: u64) -> Vec<usize> {
         self.live().filter(|&p| self.peers[p].head < position).collect()
     }
 
     /// How many live copies there are beyond those that a write quorum needs.
-    pub(crate) fn spare(&self) -> usize {
+    pub(super) fn spare(&self) -> usize {
         (self.live().count() + usize::from(self.counts)).saturating_sub(self.write_quorum)
     }
 
     /// A copy is given up; returns whether it was live.
-    pub(crate) fn lost(&mut self, peer: usize, why: String) -> bool {
+    pub(super) fn lost(&mut self, peer: usize, why: String) -> bool {
         if self.peers[peer].state != CopyState::Live {
             return false;
         }
@@ -276,24 +276,24 @@ impl Group {
     }
 
     /// Another leader has the promise of a copy.
-    pub(crate) fn fenced(&mut self, epoch: u32, owner: u64) {
+    pub(super) fn fenced(&mut self, epoch: u32, owner: u64) {
         self.over = Some(Over::Fenced { epoch, owner });
     }
 
     /// Nothing is committed any more.
-    pub(crate) fn end(&mut self, over: Over) {
+    pub(super) fn end(&mut self, over: Over) {
         self.over.get_or_insert(over);
     }
 
     /// The live copies that have not acknowledged what was posted before `posted`.
-    pub(crate) fn late(&self, posted: u64) -> Vec<usize> {
+    pub(super) fn late(&self, posted: u64) -> Vec<usize> {
         let Some(late) = self.batches.iter().rev().find(|b| b.posted <= posted) else { return Vec::new() };
         self.live().filter(|&p| self.peers[p].acked < late.claimed.to()).collect()
     }
 
     /// A copy that was repaired through record `last` is live, again or for the first time. Under a new number: what is still heard of it under the old one means
     /// nothing.
-    pub(crate) fn joined(&mut self, id: u64, last: u64, head: u64) -> usize {
+    pub(super) fn joined(&mut self, id: u64, last: u64, head: u64) -> usize {
         for old in self.peers.iter_mut().filter(|p| p.id == id) {
             (old.id, old.state) = (0, CopyState::Failed("it came back".into()));
         }
@@ -302,7 +302,7 @@ impl Group {
     }
 
     /// A copy is not one any more; the own image neither, if that was it.
-    pub(crate) fn removed(&mut self, id: u64) {
+    pub(super) fn removed(&mut self, id: u64) {
         for peer in self.peers.iter_mut().filter(|p| p.id == id) {
             (peer.id, peer.state) = (0, CopyState::Failed("it was removed".into()));
         }

@@ -18,15 +18,13 @@ use parking_lot::MutexGuard;
 use super::at::{PIECE, Span};
 use super::candidate::Link;
 use super::leading::{Leading, Posting};
-use super::members::Config;
-use super::message::{DIGESTS, DIGESTS_MAX, Formed, FromCopy, Layout, Reply, Request, WIRE_VERSION, decode};
+use super::members::{Config, Layout};
+use super::message::{DIGESTS, DIGESTS_MAX, Formed, FromCopy, Reply, Request, WIRE_VERSION, decode};
 use crate::Lsn;
-use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::failpoints::Step;
-use crate::options::WhenFull;
+use crate::image::Image;
 use crate::raw::{self, Claim};
-use crate::record::Kind;
 
 /// What may be left for the last step, in which nobody appends: a copy on a slow line takes it in a fraction of a second. Twice as much with each time that more has come meanwhile.
 const LAST_BYTES: u64 = 64 << 10;
@@ -34,10 +32,12 @@ const PASSES_MAX: u32 = 8;
 
 /// A copy that joins, and the way to it.
 pub(crate) struct Joining<'a> {
-    pub(crate) core: &'a Core,
+    pub(crate) image: &'a Image,
     pub(crate) leading: &'a Leading,
     pub(crate) link: Link,
     pub(crate) receiver: Box<dyn Receiver>,
+    /// Puts a record of the log's own behind the others; its number.
+    pub(crate) mark: &'a dyn Fn() -> Result<u64>,
     /// Lets time pass until something may have arrived.
     pub(crate) pump: &'a mut dyn FnMut(),
     pub(crate) timeout: Duration,
@@ -60,7 +60,7 @@ impl Joining<'_> {
         if !config.ids.contains(&formed.me) {
             config.towards([&config.ids[..], &[formed.me]].concat()).check()?;
         }
-        let mut from = self.core.space().superline.head().position;
+        let mut from = self.image.space().superline.head().position;
         let mut to = leading.posting.lock().end.position;
         for pass in 0..PASSES_MAX {
             let came = to.saturating_sub(from);
@@ -102,17 +102,16 @@ impl Joining<'_> {
 
     /// A record is durable without the copy that joins.
     fn confirm(&mut self) -> Result<()> {
-        let place = self.core.reserve_or(0, false, WhenFull::Refuse, 1)?;
-        self.core.complete(place, Kind::Watermark, &[], 0)?;
+        let lsn = (self.mark)()?;
         let since = (self.leading.clock)();
-        while self.core.advance(None) < place.lsn {
+        while self.image.advance(None) < lsn {
             self.leading.check()?;
-            self.leading.post(self.core)?;
-            self.leading.flush_own(self.core)?;
+            self.leading.post(self.image)?;
+            self.leading.flush_own(self.image)?;
             (self.pump)();
             self.leading.give_up_late();
             if (self.leading.clock)().saturating_sub(since) > self.timeout.as_micros() as u64 {
-                return Err(Error::Stalled { lsn: Lsn(place.lsn), waited: self.timeout });
+                return Err(Error::Stalled { lsn: Lsn(lsn), waited: self.timeout });
             }
         }
         Ok(())
@@ -174,7 +173,7 @@ impl Joining<'_> {
         while from < span.to {
             let to = span.to.min(from - from % most + most);
             let segment = from / segment_bytes;
-            let mut space = self.core.space();
+            let mut space = self.image.space();
             let is_kept = segment >= space.superline.head_position / segment_bytes;
             if is_kept {
                 space.pin(segment);
@@ -182,7 +181,7 @@ impl Joining<'_> {
             drop(space);
             if is_kept {
                 let done = self.repair_pieces(Span { from, to });
-                self.core.space().unpin(segment);
+                self.image.space().unpin(segment);
                 done?;
             }
             from = to;
@@ -203,16 +202,16 @@ impl Joining<'_> {
         let Reply::Digests(theirs) = self.ask(Request::Digest { span })? else {
             return Err(self.failed("it does not say what it has".into()));
         };
-        let geometry = self.core.space().geometry.clone();
+        let geometry = self.image.space().geometry.clone();
         let pieces: Vec<Span> = span.pieces(self.leading.segment_bytes).collect();
         if pieces.len() != theirs.len() {
             return Err(self.failed("it does not say what it has".into()));
         }
-        let key = self.core.key.derived(DIGESTS);
+        let key = self.image.key.derived(DIGESTS);
         let mut differed = false;
         for (piece, theirs) in pieces.into_iter().zip(theirs) {
             let offset = geometry.locate(piece.from);
-            let bytes = raw::bytes(Claim::Kept, &self.core, &self.core.pool, offset, piece.to - piece.from)?;
+            let bytes = raw::bytes(Claim::Kept, &self.image, &self.image.pool, offset, piece.to - piece.from)?;
             if key.checksum(bytes) != theirs {
                 differed = true;
                 self.link.sender.write(offset - self.leading.base, bytes)?;
@@ -229,8 +228,8 @@ impl Joining<'_> {
         let leading = self.leading;
         self.timeout = self.timeout.min(leading.timeout);
         self.link.sender.queue_up_to(leading.queue_bytes);
-        leading.rest(self.core, &mut self.pump)?;
-        let head = self.core.space().superline.head();
+        leading.rest(self.image, &mut self.pump)?;
+        let head = self.image.space().superline.head();
         let (end, origin) = (posting.end, leading.promise.lock().get().origin(leading.epoch));
         leading.note_last_step(end.position - from);
         self.repair(Span { from: from.max(head.position), to: end.position })?;

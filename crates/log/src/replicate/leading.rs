@@ -1,11 +1,6 @@
 //! A log whose leader this is, while it leads: records go to all live copies as they are forced, and are durable when a write quorum has them.
 //!
-//! A force claims what is complete and posts it to every copy, under one lock, so that each copy gets records in their order; it flushes the leader's own image
-//! meanwhile; and waits. Any number of forces are under way at once. Acknowledgements come in by [`Leading::on_event`], from a thread that
-//! waits for one ([`acks`](super::acks)), or from a simulator.
-//!
-//! Costs of a force: one barrier here and one on each copy, however many records and forces share it; one message each way. Over TCP, of one thread, with `n` copies that
-//! all have to have it: here `n` system calls to send, `n` to receive, about one to wait; on each copy one of each.
+//! Acknowledgements come in by [`Leading::on_event`], from a thread that waits for one ([`acks`](super::acks)), or from a simulator.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -13,7 +8,7 @@ use std::time::Duration;
 
 use fabric::{Event, Receiver};
 use parking_lot::{Mutex, MutexGuard};
-use pmem::{Pool, TwoSlot};
+use pmem::TwoSlot;
 
 use super::acks::{Acks, Ears, Part, Woken};
 use super::at::At;
@@ -21,14 +16,10 @@ use super::candidate::Link;
 use super::group::{Group, Over, Settled, Until};
 use super::members::{Config, Promise};
 use super::message::{FromCopy, Reply, Request, decode};
-use crate::Lsn;
-use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::failpoints::Failpoints;
-use crate::raw::{self, Claim};
+use crate::image::Image;
 use crate::space::Geometry;
-use crate::wait::Wait;
-use crate::window::Claimed;
 
 /// When the leader's own image is flushed, beside the copies (Arcadia §5.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +35,14 @@ pub enum FlushOrder {
 /// Microseconds, from any beginning.
 pub(crate) type Clock = Box<dyn Fn() -> u64 + Send + Sync>;
 
+/// How a leader leads.
+pub(crate) struct Manner {
+    pub(crate) order: FlushOrder,
+    /// A copy that has not acknowledged for so long is given up.
+    pub(crate) timeout: Duration,
+    pub(crate) clock: Clock,
+}
+
 /// What a leader goes on with.
 pub(crate) struct Lead {
     pub(crate) links: Vec<Link>,
@@ -52,10 +51,7 @@ pub(crate) struct Lead {
     pub(crate) own: Option<u64>,
     pub(crate) epoch: u32,
     pub(crate) owner: u64,
-    pub(crate) order: FlushOrder,
-    /// A copy that has not acknowledged for so long is given up.
-    pub(crate) timeout: Duration,
-    pub(crate) clock: Clock,
+    pub(crate) manner: Manner,
 }
 
 /// The ways to the copies, and how far they were sent records.
@@ -90,13 +86,13 @@ pub(crate) struct Leading {
     leads_until: AtomicU64,
     pub(crate) epoch: u32,
     pub(crate) owner: u64,
-    order: FlushOrder,
+    pub(super) order: FlushOrder,
     pub(crate) timeout: Duration,
     pub(super) clock: Clock,
     /// First byte of the first segment in the pool: where the copies' windows begin.
     pub(super) base: u64,
     pub(super) segment_bytes: u64,
-    segments: u64,
+    pub(super) segments: u64,
     /// Bytes that may wait for one copy, besides the last batch.
     pub(super) queue_bytes: usize,
     /// What was compared in the last step of the last join.
@@ -137,138 +133,15 @@ impl Leading {
             leads_until: AtomicU64::new(u64::MAX),
             epoch: lead.epoch,
             owner: lead.owner,
-            order: lead.order,
-            timeout: lead.timeout,
-            clock: lead.clock,
+            order: lead.manner.order,
+            timeout: lead.manner.timeout,
+            clock: lead.manner.clock,
             base: geometry.offset(0),
             segment_bytes: geometry.segment_bytes,
             segments: geometry.circle.segments(),
             queue_bytes,
             #[cfg(test)]
             last_step: AtomicU64::new(0),
-        }
-    }
-
-    // ---- post -------------------------------------------------------------------------------------------------
-
-    /// Claims what is complete and sends it to the copies. False if nothing was.
-    pub(crate) fn post(&self, core: &Core) -> Result<bool> {
-        let mut posting = self.posting.lock();
-        let Some(claimed) = core.window.claim() else { return Ok(false) };
-        if self.order == FlushOrder::Before {
-            flush(core, &claimed)?;
-        }
-        let Posting { links, end } = &mut *posting;
-        self.reap(links);
-        let mut lost = Vec::new();
-        for (peer, link) in links.iter_mut().enumerate() {
-            let Some(sending) = link else { continue };
-            if let Err(error) = self.send(core, sending, &claimed)? {
-                lost.push((peer, error.to_string()));
-                *link = None;
-            }
-        }
-        if let Some((offset, len)) = core.window.ranges(&claimed).last() {
-            *end = At { lsn: claimed.to() + 1, position: self.position_behind(end.position, offset + len), ..*end };
-        }
-        let mut group = self.group.lock();
-        group.posted(claimed.clone(), (self.clock)());
-        if self.order == FlushOrder::Before {
-            let _: Option<Claimed> = group.take_local(); // it was flushed already, and all before it by whoever claimed them
-            self.settle(core, &mut group, |group| group.local(&claimed));
-        }
-        for (peer, why) in lost {
-            self.given_up(&mut group, peer, why);
-        }
-        Ok(true)
-    }
-
-    /// The first position behind `position` whose place in the pool ends there.
-    fn position_behind(&self, position: u64, end: u64) -> u64 {
-        let last = end - 1 - self.base;
-        let (here, place) = (position / self.segment_bytes, last / self.segment_bytes);
-        let on = (place + self.segments - here % self.segments) % self.segments;
-        (here + on) * self.segment_bytes + last % self.segment_bytes + 1
-    }
-
-    /// Drops the ways to copies that were given up, which closes them: nobody waits until such a one has taken everything.
-    fn reap(&self, links: &mut [Option<Link>]) {
-        for (peer, link) in links.iter_mut().enumerate() {
-            let is_live = link.is_none() || self.group.lock().is_live(peer);
-            if !is_live {
-                *link = None;
-            }
-        }
-    }
-
-    /// Writes a batch into a copy's window, piece by piece: a piece is a run of whole records.
-    fn send(&self, core: &Core, link: &mut Link, claimed: &Claimed) -> Result<fabric::Result<()>> {
-        for (offset, len) in core.window.ranges(claimed) {
-            let mut from = offset;
-            while from < offset + len {
-                let at = from - self.base;
-                let rest = self.segment_bytes - at % self.segment_bytes;
-                let piece = rest.min(offset + len - from);
-                let bytes = raw::bytes(Claim::Kept, core, &core.pool, from, piece)?;
-                // Records are whole words long.
-                if let Err(error) = link.sender.write_imm(at, bytes, (piece / 8) as u32) {
-                    return Ok(Err(error));
-                }
-                from += piece;
-            }
-        }
-        Ok(link.sender.flush())
-    }
-
-    /// Flushes into the own image what was posted and nobody flushes yet: one barrier.
-    pub(crate) fn flush_own(&self, core: &Core) -> Result<()> {
-        let Some(claimed) = self.group.lock().take_local() else { return Ok(()) };
-        flush(core, &claimed)?;
-        self.settle(core, &mut self.group.lock(), |group| group.local(&claimed));
-        Ok(())
-    }
-
-    /// Takes a step of the group, and says what it committed. All of it under the group's lock: who has it, and finds too little there, is asleep before it gives it back, and is woken.
-    fn settle(&self, core: &Core, group: &mut Group, step: impl FnOnce(&mut Group) -> Settled) {
-        if let Some(claimed) = step(group).committed {
-            core.persisted(&claimed);
-            core.advance(None);
-        }
-        self.news(core, group);
-    }
-
-    // ---- force ------------------------------------------------------------------------------------------------
-
-    /// Everything through `lsn` is on a write quorum of the copies when this returns.
-    pub(crate) fn force(&self, core: &Core, lsn: u64, timeout: Duration) -> Result<()> {
-        let started = (self.clock)();
-        let mut pause = Wait::new(&core.waiting);
-        loop {
-            let forced = core.advance(None);
-            if forced >= lsn {
-                return Ok(());
-            }
-            self.check()?;
-            core.pool.check_usable()?;
-            self.post(core)?;
-            let posted = self.group.lock().last_posted().map_or(0, |last| last.min(lsn));
-            if self.order == FlushOrder::After {
-                while !self.wait(core, Until::Remote(posted)) {}
-            }
-            self.flush_own(core)?;
-            if posted > forced {
-                self.wait(core, Until::Committed(posted));
-                continue;
-            }
-            if core.window.is_held(forced + 1) && core.window.forced() == forced {
-                let waited = Duration::from_micros((self.clock)().saturating_sub(started));
-                if waited > timeout {
-                    return Err(Error::Stalled { lsn: Lsn(forced + 1), waited });
-                }
-                let is_there = || core.window.forced() > forced || !core.window.is_held(forced + 1);
-                // Until its holder completes it; how long that took, is asked above.
-                let _: std::result::Result<(), Duration> = pause.once(timeout, is_there);
-            }
         }
     }
 
@@ -279,41 +152,41 @@ impl Leading {
         self.acks.add(peer, receiver);
     }
 
-    pub(super) fn is_there(&self, core: &Core, group: &Group, until: Until) -> bool {
+    pub(super) fn is_there(&self, image: &Image, group: &Group, until: Until) -> bool {
         group.over().is_some()
             || match until {
-                Until::Committed(lsn) => core.advance(None) >= lsn,
+                Until::Committed(lsn) => image.advance(None) >= lsn,
                 Until::Remote(lsn) => group.has_remote(lsn),
                 Until::Head(position) => group.all_know_head(position),
             }
     }
 
     /// Something has changed in the group: whoever waits for it is woken.
-    fn news(&self, core: &Core, group: &Group) {
-        self.acks.news(group, |until| self.is_there(core, group, until));
+    fn news(&self, image: &Image, group: &Group) {
+        self.acks.news(group, |until| self.is_there(image, group, until));
     }
 
     /// Waits for a while until it is there, or nothing can be any more; false if it is not. Then copies that are late are given up, too.
-    fn wait(&self, core: &Core, until: Until) -> bool {
-        let there = self.hear_or_sleep(core, until);
+    pub(super) fn wait(&self, image: &Image, until: Until) -> bool {
+        let there = self.hear_or_sleep(image, until);
         if !there {
             self.give_up_late();
         }
         there
     }
 
-    fn hear_or_sleep(&self, core: &Core, until: Until) -> bool {
+    fn hear_or_sleep(&self, image: &Image, until: Until) -> bool {
         let mut group = self.group.lock();
-        while !self.is_there(core, &group, until) {
+        while !self.is_there(image, &group, until) {
             let number = match self.acks.wait(&group, until) {
                 Part::Hear(ears) => {
                     drop(group);
-                    return self.hear(core, ears, until);
+                    return self.hear(image, ears, until);
                 }
                 Part::Sleep(number) => number,
             };
             MutexGuard::unlocked(&mut group, || std::thread::park_timeout(POLL_INTERVAL));
-            if self.acks.up(&group, number) == Woken::No && !self.is_there(core, &group, until) {
+            if self.acks.up(&group, number) == Woken::No && !self.is_there(image, &group, until) {
                 return false;
             }
         }
@@ -322,11 +195,11 @@ impl Leading {
     }
 
     /// Hears the copies until it is there, and while there is something to hear.
-    fn hear(&self, core: &Core, mut ears: Ears, until: Until) -> bool {
+    fn hear(&self, image: &Image, mut ears: Ears, until: Until) -> bool {
         loop {
-            let heard = ears.hear(POLL_INTERVAL, |peer, event| self.on_event(core, peer, event));
+            let heard = ears.hear(POLL_INTERVAL, |peer, event| self.on_event(image, peer, event));
             let group = self.group.lock();
-            let there = self.is_there(core, &group, until);
+            let there = self.is_there(image, &group, until);
             if there || !heard || !self.acks.go_on(&group, &mut ears, until) {
                 self.acks.give_back(&group, ears);
                 return there;
@@ -335,9 +208,9 @@ impl Leading {
     }
 
     /// Hears what has come, or comes in that time, unless somebody hears already: then it is false.
-    pub(crate) fn listen(&self, core: &Core, wait: Duration) -> bool {
+    pub(crate) fn listen(&self, image: &Image, wait: Duration) -> bool {
         let Some(mut ears) = self.acks.take() else { return false };
-        ears.hear(wait, |peer, event| self.on_event(core, peer, event));
+        ears.hear(wait, |peer, event| self.on_event(image, peer, event));
         self.acks.give_back(&self.group.lock(), ears);
         true
     }
@@ -356,6 +229,16 @@ impl Leading {
         let late = self.group.lock().late(limit);
         for peer in late {
             self.lose(peer, format!("it has not acknowledged for {:?}", self.timeout));
+        }
+    }
+
+    /// Drops the ways to copies that were given up, which closes them: nobody waits until such a one has taken everything.
+    pub(super) fn reap(&self, links: &mut [Option<Link>]) {
+        for (peer, link) in links.iter_mut().enumerate() {
+            let is_live = link.is_none() || self.group.lock().is_live(peer);
+            if !is_live {
+                *link = None;
+            }
         }
     }
 
@@ -406,10 +289,10 @@ impl Leading {
     // ---- what comes from copies -------------------------------------------------------------------------------
 
     /// Something arrived from a copy.
-    pub(crate) fn on_event(&self, core: &Core, peer: usize, event: Event) {
+    pub(crate) fn on_event(&self, image: &Image, peer: usize, event: Event) {
         match event {
             Event::Written { imm } => {
-                self.settle(core, &mut self.group.lock(), |group| group.acknowledged(peer, group.lsn_of(peer, imm)));
+                self.settle(image, &mut self.group.lock(), |group| group.acknowledged(peer, group.lsn_of(peer, imm)));
             }
             Event::Message(bytes) => match decode::<FromCopy>(&bytes) {
                 Some(
@@ -417,7 +300,7 @@ impl Leading {
                     | FromCopy::Answer { reply: Reply::Refused { promised: epoch, owner }, .. },
                 ) => self.refused(peer, epoch, owner),
                 Some(FromCopy::Answer { call, reply: Reply::HeadMoved | Reply::Installed }) => {
-                    self.answered(core, peer, call);
+                    self.answered(image, peer, call);
                 }
                 Some(FromCopy::Answer { reply: Reply::Failed { why }, .. }) => self.lose(peer, why),
                 Some(FromCopy::Answer { .. }) => {} // to what was asked before it was live
@@ -426,6 +309,15 @@ impl Leading {
             Event::Closed(reason) => self.lose(peer, reason.to_string()),
             _ => {}
         }
+    }
+
+    /// Takes a step of the group, and says what it committed. All of it under the group's lock: who has it, and finds too little there, is asleep before it gives it back, and is woken.
+    pub(super) fn settle(&self, image: &Image, group: &mut Group, step: impl FnOnce(&mut Group) -> Settled) {
+        if let Some(claimed) = step(group).committed {
+            image.persisted(&claimed);
+            image.advance(None);
+        }
+        self.news(image, group);
     }
 
     /// A copy hears somebody else: another leader, or this one, over another connection.
@@ -477,7 +369,7 @@ impl Leading {
         }
     }
 
-    fn answered(&self, core: &Core, peer: usize, call: u32) {
+    fn answered(&self, image: &Image, peer: usize, call: u32) {
         let mut asked = self.asked.lock();
         let Some(at) = asked.iter().position(|&(p, c, _)| p == peer && c == call) else { return };
         let (_, _, what) = asked.swap_remove(at);
@@ -486,27 +378,7 @@ impl Leading {
         if let Asked::Head(position) = what {
             let mut group = self.group.lock();
             group.head_moved(peer, position);
-            self.news(core, &group);
-        }
-    }
-
-    /// Waits until nothing is under way. The caller holds the posting, so that nothing new is.
-    pub(super) fn rest(&self, core: &Core, pump: &mut dyn FnMut()) -> Result<()> {
-        let since = (self.clock)();
-        loop {
-            self.check()?;
-            self.flush_own(core)?;
-            let mut group = self.group.lock();
-            if group.is_idle() {
-                return Ok(());
-            }
-            if (self.clock)().saturating_sub(since) > self.timeout.as_micros() as u64 {
-                for late in group.late(u64::MAX) {
-                    self.given_up(&mut group, late, format!("it has not acknowledged for {:?}", self.timeout));
-                }
-            }
-            drop(group);
-            pump();
+            self.news(image, &group);
         }
     }
 
@@ -517,12 +389,12 @@ impl Leading {
 
     /// Waits until they do, or are given up. Of those that are needed for a write quorum, and acknowledge what they get, no sooner than after many times the timeout: whoever reads such a copy
     /// is held up, as by having its store brought to it, and without the copy nothing would be committed at all.
-    pub(crate) fn await_head(&self, core: &Core, head: At) -> Result<()> {
+    pub(crate) fn await_head(&self, image: &Image, head: At) -> Result<()> {
         let (started, position) = ((self.clock)(), head.position);
         loop {
             // One that has joined meanwhile, too.
             self.post_head(head);
-            let there = self.wait(core, Until::Head(position));
+            let there = self.wait(image, Until::Head(position));
             self.check()?;
             if there {
                 return Ok(());
@@ -561,13 +433,13 @@ impl Leading {
     }
 
     /// Every copy there is, is live.
-    pub(super) fn has_all(&self) -> bool {
+    pub(crate) fn has_all(&self) -> bool {
         let (ids, live) = (self.config.lock().ids.clone(), self.group.lock().live_ids());
         ids.iter().all(|id| self.own == Some(*id) || live.contains(id))
     }
 
     /// Addresses of copies that are live; none if somebody is about to send.
-    pub(super) fn live_names(&self) -> Option<Vec<String>> {
+    pub(crate) fn live_names(&self) -> Option<Vec<String>> {
         let posting = self.posting.try_lock()?;
         let group = self.group.lock();
         let live = posting.links.iter().enumerate().filter(|(peer, _)| group.is_live(*peer));
@@ -607,14 +479,4 @@ impl Leading {
             }
         }
     }
-}
-
-/// Flushes records in the leader's own image.
-fn flush(core: &Core, claimed: &Claimed) -> Result<()> {
-    let pool: &Pool = &core.pool;
-    for (offset, len) in core.window.ranges(claimed) {
-        pool.flush(offset, len)?;
-    }
-    pool.drain()?;
-    Ok(())
 }

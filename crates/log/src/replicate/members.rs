@@ -5,14 +5,24 @@
 use pmem::{ChecksumKey, Persist};
 use serde::{Deserialize, Serialize};
 
-use super::message::Layout;
 use crate::error::{Error, Result};
 
 /// Most copies of a log.
 pub const COPIES_MAX: usize = 7;
 /// Most changes of one log's copies, twice over: what a copy says from outside is never counted past the end.
 const GENERATION_MAX: u32 = 1 << 31;
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"cairncop");
+pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"cairncop");
+
+/// What makes two copies copies of one log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Layout {
+    pub(crate) log: u64,
+    pub(crate) key: u64,
+    pub(crate) segment_bytes: u64,
+    pub(crate) segments: u64,
+    /// Version of the pool format whose function checksums the records.
+    pub(crate) checksums: u32,
+}
 
 /// Copies, by their ids, and how many of them must have a record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,7 +76,7 @@ impl Config {
     }
 
     /// Checks what came from outside.
-    pub(crate) fn check(&self) -> Result<()> {
+    pub(super) fn check(&self) -> Result<()> {
         self.quorums().try_for_each(|quorum| quorum.check())?;
         let (found, max) = (self.all().len() as u64, COPIES_MAX as u64);
         if found > max {
@@ -82,7 +92,7 @@ impl Config {
     }
 
     /// All copies, those before the change too.
-    pub(crate) fn all(&self) -> Vec<u64> {
+    pub(super) fn all(&self) -> Vec<u64> {
         let mut all = self.ids.clone();
         let before = self.before.iter().flat_map(|before| &before.ids);
         all.extend(before.filter(|id| !self.ids.contains(id)));
@@ -111,29 +121,29 @@ impl Config {
     }
 
     /// The same copies, so many steps later.
-    pub(crate) fn later(self, steps: u32) -> Self {
+    pub(super) fn later(self, steps: u32) -> Self {
         Self { generation: self.generation.saturating_add(steps), ..self }
     }
 
     /// The joint configuration on the way to these copies.
-    pub(crate) fn towards(&self, ids: Vec<u64>) -> Self {
+    pub(super) fn towards(&self, ids: Vec<u64>) -> Self {
         let before = Quorum { ids: self.ids.clone(), write_quorum: self.write_quorum };
         Self { ids, before: Some(before), ..self.clone() }.later(1)
     }
 
     /// The copies behind the change, alone: once the joint configuration is on a write quorum of both.
-    pub(crate) fn settled(&self) -> Self {
+    pub(super) fn settled(&self) -> Self {
         Self { before: None, ..self.clone() }.later(2)
     }
 
     /// The copies before the change, alone: once the joint configuration is on copies that [can withdraw](Self::can_withdraw) it.
-    pub(crate) fn withdrawn(&self) -> Option<Self> {
+    pub(super) fn withdrawn(&self) -> Option<Self> {
         let Quorum { ids, write_quorum } = self.before.clone()?;
         Some(Self { ids, write_quorum, before: None, ..*self }.later(2))
     }
 
     /// The same copies, behind a change that may have come to a copy, and is given up: no later change has its generation.
-    pub(crate) fn burned(&self) -> Self {
+    pub(super) fn burned(&self) -> Self {
         self.clone().later(2)
     }
 }
@@ -201,15 +211,15 @@ impl Joint {
 #[derive(Clone, Copy, Debug, PartialEq, Persist)]
 #[persist(name = "Vow")]
 pub(crate) struct Promise {
-    pub(crate) magic: u64,
+    pub(super) magic: u64,
     /// Checksums the records, on every copy the same.
-    pub(crate) key: u64,
+    pub(super) key: u64,
     /// Which copy this is.
-    pub(crate) me: u64,
+    pub(super) me: u64,
     /// Who has the promise.
-    pub(crate) owner: u64,
+    pub(super) owner: u64,
     /// No leader with a lower epoch is heard.
-    pub(crate) promised: u32,
+    pub(super) promised: u32,
     /// Version of the pool format whose function checksums the records, 0 for version 1. (The name is part of the cell's type.)
     spare: u32,
     /// That of the superline's epoch counts; the other is of one to come, or past.
@@ -217,28 +227,28 @@ pub(crate) struct Promise {
 }
 
 impl Promise {
-    pub(crate) fn new(layout: &Layout, me: u64) -> Self {
+    pub(super) fn new(layout: &Layout, me: u64) -> Self {
         let (key, spare) = (layout.key, if layout.checksums == 1 { 0 } else { layout.checksums });
         Self { magic: MAGIC, key, me, owner: 0, promised: 0, spare, configs: [Configured::default(); 2] }
     }
 
     /// Version of the pool format whose function checksums the records.
-    pub(crate) fn checksums(&self) -> u32 {
+    pub(super) fn checksums(&self) -> u32 {
         self.spare.max(1)
     }
 
     /// What checksums the records of the log called `log`.
-    pub(crate) fn checksum_key(&self, log: u64) -> ChecksumKey {
+    pub(super) fn checksum_key(&self, log: u64) -> ChecksumKey {
         if self.checksums() == 1 { ChecksumKey::format_1(self.key, log) } else { ChecksumKey::new(self.key, log) }
     }
 
     /// With a promise to this leader.
-    pub(crate) fn promising(self, epoch: u32, owner: u64) -> Self {
+    pub(super) fn promising(self, epoch: u32, owner: u64) -> Self {
         Self { promised: epoch, owner, ..self }
     }
 
     /// The copies there are by the log of this epoch.
-    pub(crate) fn config(&self, log_epoch: u32) -> Option<Config> {
+    pub(super) fn config(&self, log_epoch: u32) -> Option<Config> {
         let found = self.configs.iter().find(|c| c.epoch == log_epoch && c.count > 0)?;
         let joint = Joint::unpack(found.count)?;
         let all = found.ids.get(..usize::from(joint.count))?;
@@ -251,13 +261,13 @@ impl Promise {
     }
 
     /// Where the log of this epoch came from.
-    pub(crate) fn origin(&self, log_epoch: u32) -> Origin {
+    pub(super) fn origin(&self, log_epoch: u32) -> Origin {
         let found = self.configs.iter().find(|c| c.epoch == log_epoch && c.count > 0);
         found.map_or(Origin::default(), |c| Origin { base: c.base, taken: c.taken })
     }
 
     /// With the copies there are to be by the log of epoch `new`, while that of `present` still counts.
-    pub(crate) fn with_config(mut self, present: u32, new: u32, config: &Config, origin: Origin) -> Self {
+    pub(super) fn with_config(mut self, present: u32, new: u32, config: &Config, origin: Origin) -> Self {
         let mut ids = [0; COPIES_MAX];
         for (to, id) in ids.iter_mut().zip(&config.all()) {
             *to = *id;

@@ -4,25 +4,14 @@
 use serde::{Deserialize, Serialize};
 
 use super::at::{At, Span};
-use super::members::{Config, Origin};
+use super::members::{Config, Layout, Origin};
 
 /// Raised when messages change.
 pub(crate) const WIRE_VERSION: u32 = 4;
 /// Names the key of digests: these are of bytes that hold checksums.
-pub(crate) const DIGESTS: u64 = u64::from_le_bytes(*b"digests\0");
+pub(super) const DIGESTS: u64 = u64::from_le_bytes(*b"digests\0");
 /// Most digests in a message.
-pub(crate) const DIGESTS_MAX: u64 = 4096;
-
-/// What makes two copies copies of one log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Layout {
-    pub(crate) log: u64,
-    pub(crate) key: u64,
-    pub(crate) segment_bytes: u64,
-    pub(crate) segments: u64,
-    /// Version of the pool format whose function checksums the records.
-    pub(crate) checksums: u32,
-}
+pub(super) const DIGESTS_MAX: u64 = 4096;
 
 /// From a leader.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

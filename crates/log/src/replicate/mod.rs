@@ -1,63 +1,54 @@
 //! A log on several machines (Arcadia §4.2): every record is on a write quorum of the copies before its force returns, and the log survives the loss of the others.
 //!
+//! A module knows those that stand below it, and none above.
+//!
 //! | module | what it is |
 //! |---|---|
-//! | `members` | which copies there are, how many make a quorum; what a copy has promised |
-//! | `message` | what leaders and copies say to each other |
-//! | `copy`, `window` | a copy: promises, verifies, persists, acknowledges; what peers write into |
-//! | `takeover`, `candidate` | how a new leader finds out what the log is, and repairs the copies; that, over connections |
-//! | `group`, `leading` | who has what while a leader leads; that, over connections |
+//! | `look`, `check` | what a copy says of itself; what stands in a copy that nobody serves |
+//! | `replica`, `cursor` | a copy as a process; reading it there: what is committed by now |
+//! | `joining` | how a copy comes back, or a new one is taken in, meanwhile |
 //! | `changing` | a copy leaves, or one more is there, by two installations |
+//! | `posting` | records go to the copies, and a force waits for them |
+//! | `leading` | who leads: which copies are live, and what they say |
 //! | `acks` | who hears the copies: a thread that waits for them anyway |
-//! | `joining`, `returning` | how a copy comes back, or a new one is taken in, meanwhile; that it does by itself |
-//! | `served`, `replica` | a copy and its sessions; that, as a process |
-//! | `open` | how a log is made and opened, over the network |
-//! | `look` | what a copy says of itself |
-//! | `check` | what stands in a copy that nobody serves |
-//! | `cursor` | reading a copy where it is served: what is committed by now |
-//! | `simulate`, `stale_leader` | for tests: all of it over a simulated network and memory; a leader that goes on writing |
-//! | `testing` | copies and leaders driven by hand: by scenarios of crashes, and by any bytes |
+//! | `group` | who has what, and what is committed by that |
+//! | `candidate`, `takeover` | how a new leader finds out what the log is, and repairs the copies, over connections; what it asks, and what it concludes |
+//! | `served` | a copy and its sessions |
+//! | `copy`, `window` | a copy: promises, verifies, persists, acknowledges; what peers write into |
+//! | `message` | what leaders and copies say to each other |
+//! | `members` | which copies there are, how many make a quorum; what a copy has promised |
+//! | `number` | ids |
 
 mod acks;
-mod candidate;
+pub(super) mod candidate;
 mod changing;
 mod check;
-mod copy;
+pub(super) mod copy;
 mod cursor;
 mod group;
 mod joining;
-mod leading;
+pub(super) mod leading;
 mod look;
-mod members;
-mod message;
-mod open;
+pub(super) mod members;
+pub(super) mod message;
+mod number;
+mod posting;
 mod replica;
-mod returning;
-mod served;
-#[cfg(test)]
-mod simulate;
-#[cfg(test)]
-mod stale_leader;
-mod takeover;
-#[cfg(any(test, feature = "testing"))]
-pub mod testing;
+pub(super) mod served;
+pub(super) mod takeover;
 mod window;
 
 use crate::at;
 
-pub(crate) use acks::AckThread;
 pub(crate) use candidate::Link;
 pub use check::{CheckedCopy, check_copy};
-pub(crate) use copy::Log;
 pub use cursor::Cursor;
 pub use group::CopyState;
 pub(crate) use joining::Joining;
 pub use leading::FlushOrder;
-pub(crate) use leading::{Lead, Leading};
+pub(crate) use leading::Leading;
 pub use look::look;
 pub use members::COPIES_MAX;
-pub(crate) use message::Layout;
-pub use open::Replicas;
-pub(crate) use open::number;
+pub(crate) use number::number;
+pub(crate) use replica::open_or_create;
 pub use replica::{Replica, ReplicaStatus};
-pub(crate) use returning::Returning;

@@ -23,7 +23,7 @@ use super::served::Served;
 use crate::Lsn;
 use crate::error::{Error, Result};
 use crate::failpoints::Failpoints;
-use crate::options::NAME;
+use crate::front::NAME;
 
 /// Longest time until a thread notices that it is to stop.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -300,7 +300,7 @@ fn spawn(what: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
     std::thread::spawn(what)
 }
 
-pub(super) fn open_or_create(pool: &pmem::Options, path: &Path) -> Result<Pool> {
+pub(crate) fn open_or_create(pool: &pmem::Options, path: &Path) -> Result<Pool> {
     let pool = pool.clone().engine(NAME, [0; 64]);
     if path.exists() { Ok(pool.open(path)?) } else { Ok(pool.size(64 << 10).create(path)?) }
 }

@@ -41,7 +41,7 @@ impl Served {
     }
 
     /// Whoever hears a session closes it, too, when it has [left](Self::left).
-    pub(crate) fn closed_by_sessions(self) -> Self {
+    pub(super) fn closed_by_sessions(self) -> Self {
         Self { leaving: Some(Vec::new()), ..self }
     }
 
@@ -55,7 +55,7 @@ impl Served {
     }
 
     /// Whether somebody reads it, and leaders are to wait for that.
-    pub(crate) fn is_held(&self) -> bool {
+    pub(super) fn is_held(&self) -> bool {
         self.released.is_some()
     }
 
@@ -118,7 +118,7 @@ impl Served {
     }
 
     /// Whoever reads the copy here has no need any more of records through this one.
-    pub(crate) fn release(&mut self, lsn: u64) -> Result<()> {
+    pub(super) fn release(&mut self, lsn: u64) -> Result<()> {
         let Some(released) = &mut self.released else { return Ok(()) };
         *released = lsn.max(*released);
         let (free, held) =
@@ -132,7 +132,7 @@ impl Served {
     }
 
     /// A leader waits for a release.
-    pub(crate) fn is_awaited(&self) -> bool {
+    pub(super) fn is_awaited(&self) -> bool {
         !self.heads.is_empty()
     }
 
@@ -190,12 +190,12 @@ impl Served {
     }
 
     /// False if the session is over.
-    pub(crate) fn has(&self, session: u64) -> bool {
+    pub(super) fn has(&self, session: u64) -> bool {
         self.sessions.contains_key(&session)
     }
 
     /// Nobody hears this session any more: it can do nothing further, nor can a device for it.
-    pub(crate) fn unheard(&mut self, session: u64) {
+    pub(super) fn unheard(&mut self, session: u64) {
         self.close(session, "it is not heard any more");
     }
 
@@ -213,7 +213,7 @@ impl Served {
     }
 
     /// The way to a session that is over, to be closed.
-    pub(crate) fn left(&mut self, session: u64) -> Option<Box<dyn Sender>> {
+    pub(super) fn left(&mut self, session: u64) -> Option<Box<dyn Sender>> {
         let leaving = self.leaving.as_mut()?;
         let at = leaving.iter().position(|(left, _)| *left == session)?;
         Some(leaving.swap_remove(at).1)

@@ -22,8 +22,8 @@
 //! cut short anywhere is only done again.
 
 use super::at::{At, PIECE, Span};
-use super::members::{Config, Origin, Quorum};
-use super::message::{DIGESTS_MAX, Formed, Layout, Reply, Request, Walked};
+use super::members::{Config, Layout, Origin, Quorum};
+use super::message::{DIGESTS_MAX, Formed, Reply, Request, Walked};
 use crate::Lsn;
 use crate::error::{Error, Result};
 use crate::failpoints::{Failpoints, Step};
@@ -33,7 +33,7 @@ mod tests;
 
 /// What to do for a takeover.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Command {
+pub(super) enum Command {
     /// Ask; the answer comes back.
     Ask(usize, Request),
     /// Read these pieces of a copy into the image, then say so.
@@ -44,7 +44,7 @@ pub(crate) enum Command {
 
 /// What came of a command.
 #[derive(Clone, Debug)]
-pub(crate) enum Heard {
+pub(super) enum Heard {
     Reply(Reply),
     Fetched,
     /// No answer in time, or no connection.
@@ -52,29 +52,29 @@ pub(crate) enum Heard {
 }
 
 /// What a takeover begins with.
-pub(crate) struct Plan {
-    pub(crate) epoch: u32,
-    pub(crate) owner: u64,
+pub(super) struct Plan {
+    pub(super) epoch: u32,
+    pub(super) owner: u64,
     /// The ids of the copies that are asked, the leader's own image of the log first; 0 for what is not one of the copies that count.
-    pub(crate) ids: Vec<u64>,
+    pub(super) ids: Vec<u64>,
     /// The image can be one of the log's copies.
-    pub(crate) image_counts: bool,
+    pub(super) image_counts: bool,
     /// The log is new, and these are its copies; else they stay who they were.
-    pub(crate) make: Option<Config>,
+    pub(super) make: Option<Config>,
     /// Goes on though a record may be lost that was acknowledged, if no copy that can be read has it.
-    pub(crate) accept_doubt: bool,
+    pub(super) accept_doubt: bool,
     /// Ids of copies that will never come back: new ones take their places.
-    pub(crate) lost: Vec<u64>,
-    pub(crate) failpoints: Failpoints,
+    pub(super) lost: Vec<u64>,
+    pub(super) failpoints: Failpoints,
 }
 
 /// The log that was taken over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Taken {
-    pub(crate) head: At,
+    head: At,
     pub(crate) end: At,
     /// Which of the copies have it.
-    pub(crate) live: Vec<usize>,
+    pub(super) live: Vec<usize>,
     pub(crate) config: Config,
     /// A record that was begun on some copy, is whole on none, and was acknowledged only if several were damaged since.
     pub(crate) in_doubt: Option<Lsn>,
@@ -84,12 +84,12 @@ pub(crate) struct Taken {
 const IMAGE: usize = 0;
 
 /// Where a takeover is.
-pub(crate) enum Progress {
+pub(super) enum Progress {
     Ask(Vec<Command>),
     Taken(Taken),
 }
 
-pub(crate) struct Takeover {
+pub(super) struct Takeover {
     plan: Plan,
     phase: Phase,
     /// Copies whose answer this round still waits for.
@@ -133,7 +133,7 @@ enum Phase {
 
 impl Takeover {
     /// Begins: asks all copies for their promise.
-    pub(crate) fn begin(plan: Plan) -> (Self, Vec<Command>) {
+    pub(super) fn begin(plan: Plan) -> (Self, Vec<Command>) {
         let count = plan.ids.len();
         let nowhere = At { lsn: 1, position: 0, epoch: 0 };
         let mut this = Self {
@@ -163,7 +163,7 @@ impl Takeover {
     }
 
     /// What became of a copy's command. Late and repeated answers mean nothing.
-    pub(crate) fn hear(&mut self, copy: usize, heard: Heard) -> Result<Progress> {
+    pub(super) fn hear(&mut self, copy: usize, heard: Heard) -> Result<Progress> {
         match &heard {
             Heard::Lost(why) | Heard::Reply(Reply::Failed { why }) => {
                 tracing::info!(copy = self.plan.ids.get(copy), why, "a copy takes no part any more");
@@ -183,7 +183,7 @@ impl Takeover {
     }
 
     /// Copies whose answers are waited for.
-    pub(crate) fn waiting(&self) -> &[usize] {
+    pub(super) fn waiting(&self) -> &[usize] {
         &self.waiting
     }
 

@@ -24,12 +24,12 @@ struct Segments {
 }
 
 impl CopyWindow {
-    pub(crate) fn new(pool: Pool) -> Self {
+    pub(super) fn new(pool: Pool) -> Self {
         Self { pool, segments: OnceLock::new() }
     }
 
     /// The log is there now.
-    pub(crate) fn set(&self, geometry: &Geometry) {
+    pub(super) fn set(&self, geometry: &Geometry) {
         self.segments.get_or_init(|| {
             let (first, len) = (geometry.offset(0), geometry.circle.segments() * geometry.segment_bytes);
             Segments { first, len, address: raw::for_device(Claim::Shared, &self.pool, first, len) }
@@ -72,8 +72,8 @@ mod tests {
 
     use super::*;
     use crate::failpoints::Failpoints;
-    use crate::replicate::Layout;
     use crate::replicate::copy::Copy;
+    use crate::replicate::members::Layout;
     use crate::replicate::message::Request;
 
     /// The window of a copy before it is one of a log, and then.

@@ -46,7 +46,8 @@ fn many_force(without: Option<Step>, enough: impl Fn(&Seen) -> bool) -> Seen {
         }
         while working.load(Relaxed) > 0 {
             let group = leading.group.lock();
-            let (overlooked, asleep) = leading.acks.overlooked(&group, |until| leading.is_there(core, &group, until));
+            let (overlooked, asleep) =
+                leading.acks.overlooked(&group, |until| leading.is_there(&core.image, &group, until));
             drop(group);
             seen.looks += 1;
             seen.asleep += asleep;

@@ -5,19 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crash::Rng;
+use fabric::Event;
 use fabric::sim::{Faults, Network};
-use fabric::{Event, Rights};
 
-use super::super::candidate::{Candidate, Elected, Link, Lost, Make, Stand};
-use super::super::leading::{FlushOrder, Lead};
-use super::super::members::Config;
-use super::super::message::Layout;
-use super::super::takeover::Taken;
 use super::node::{Leader, Node, Of, Role};
-use super::schedule::{Coverage, Shape};
-use crate::core::Core;
+use super::shape::{Coverage, Shape};
+use super::wiring::{clock, connect, layout, lead, peer_of};
 use crate::error::{Error, Result};
 use crate::failpoints::{Failpoints, Step};
+use crate::replicate::candidate::{Candidate, Lost, Make, Stand};
+use crate::replicate::leading::FlushOrder;
+use crate::replicate::members::Config;
+use crate::replicate::served::Served;
+use crate::replicate::takeover::Taken;
 use crate::{CopyState, Log, Lsn, Options};
 
 pub(super) const SEGMENT: u64 = 512;
@@ -69,7 +69,7 @@ impl World {
             let net = network.node();
             let (module, role) = if machine < shape.machines() {
                 let (module, copy) = Node::make(Failpoints(without)).map_err(broken)?;
-                (Some(module), Role::Serving(Box::new(super::super::served::Served::new(copy, false))))
+                (Some(module), Role::Serving(Box::new(Served::new(copy, false))))
             } else {
                 (None, Role::Idle)
             };
@@ -121,14 +121,11 @@ impl World {
         for other in 0..if make { self.shape.copies } else { self.shape.machines() } {
             let (here, there) = (self.nodes[at].net, self.nodes[other].net);
             let Some(served) = self.nodes[other].served().filter(|_| other != at) else { continue };
-            let window = served.copy().window();
-            let Ok((ours, theirs)) = self.network.connect(here, there, Some(window), None) else { continue };
-            let Some(served) = self.nodes[other].served() else { continue };
-            let session = served.connected(theirs.sender, theirs.access, theirs.peer);
-            self.nodes[other].ends.push((Of::Session(session), theirs.receiver));
-            links.push(Link::new(0, format!("machine {other}"), ours.sender));
-            ours.access.set(Rights::Write);
-            self.nodes[at].ends.push((Of::Copy(links.len()), ours.receiver));
+            let Ok(mut way) = connect(&self.network, here, there, served) else { continue };
+            self.nodes[other].ends.push((Of::Session(way.session), way.theirs));
+            way.link.name = format!("machine {other}");
+            links.push(way.link);
+            self.nodes[at].ends.push((Of::Copy(links.len()), way.receiver));
         }
         self.next_owner += 1;
         self.next_id += 2;
@@ -137,7 +134,7 @@ impl World {
         self.tell(|| format!("machine {at} stands, with {} links", links.len()));
         let ids: Vec<u64> = (0..self.shape.copies).filter(|&c| c != at).map(|c| 100 + c as u64).collect();
         let has_copy = at < self.shape.machines();
-        let layout = Layout { log: 7, key: 9, segment_bytes: SEGMENT, segments: SEGMENTS, checksums: 2 };
+        let layout = layout(SEGMENT, SEGMENTS);
         let stand = Stand {
             owner: self.next_owner,
             term: 0,
@@ -183,38 +180,23 @@ impl World {
         self.coverage.elections += 1;
         self.coverage.in_doubt += u64::from(taken.in_doubt.is_some());
         self.tell(|| format!("machine {at} leads: {taken:?}"));
-        let end = taken.end;
-        let owner = candidate.owner();
-        let Elected { taken, epoch, own, image, links } = candidate.finish(taken);
-        if let Some(lost) = self.lost.filter(|&lost| !taken.config.ids.contains(&self.ids[lost])) {
-            let new = taken.config.ids.iter().find(|id| !self.ids.contains(id));
+        let elected = candidate.finish(taken);
+        let (epoch, ids) = (elected.epoch, &elected.taken.config.ids);
+        if let Some(lost) = self.lost.filter(|&lost| !ids.contains(&self.ids[lost])) {
+            let new = ids.iter().find(|id| !self.ids.contains(id));
             self.ids[lost] = *new.ok_or("the place of a lost copy was given to nobody")?;
             self.lost = None;
             self.coverage.replaced += 1;
         }
-        let copies: Vec<usize> = links.iter().map(|(copy, _)| *copy).collect();
         self.nodes[at].ends.retain_mut(|(of, _)| match of {
-            Of::Copy(copy) => copies.iter().position(|c| c == copy).map(|peer| *copy = peer).is_some(),
+            Of::Copy(copy) => peer_of(&elected, *copy).map(|peer| *copy = peer).is_some(),
             Of::Session(_) => true,
         });
-        let all = links.len() + usize::from(own.is_some()) == taken.config.ids.len();
-        let clock = self.network.clone();
-        let lead = Lead {
-            links: links.into_iter().map(|(_, link)| link).collect(),
-            config: taken.config,
-            own,
-            epoch,
-            owner,
-            order: if self.rng.chance(1, 4) { FlushOrder::Before } else { FlushOrder::Beside },
-            timeout: Duration::from_millis(300),
-            clock: Box::new(move || clock.now().as_micros() as u64),
-        };
-        let mut options = Options::new();
-        options.without = self.without;
-        let pool = image.pool().clone();
-        let Some(image) = image.into_log() else { return Err("an image without a log".into()) };
-        let (core, _) = Core::lead(&pool, image, end, lead, &options).map_err(|e| format!("machine {at}: {e}"))?;
-        let log = Arc::new(Log::new(core));
+        let all = elected.links.len() + usize::from(elected.own.is_some()) == ids.len();
+        let order = if self.rng.chance(1, 4) { FlushOrder::Before } else { FlushOrder::Beside };
+        let options = Options { without: self.without, ..Options::new() };
+        let led = lead(elected, order, clock(&self.network), &options);
+        let log = Arc::new(led.map_err(|e| format!("machine {at}: {e}"))?.0);
         self.check(&log, epoch, all).map_err(|e| format!("machine {at}, epoch {epoch}: {e}"))?;
         let forced = log.forced().get();
         self.nodes[at].role = Role::Leading(Box::new(Leader { log, pending: BTreeMap::new(), forced }));
@@ -313,14 +295,11 @@ impl World {
         if id.is_some_and(is_live) {
             return Ok(());
         }
-        let window = served.copy().window();
-        let Ok((ours, theirs)) = self.network.connect(here, there, Some(window), None) else { return Ok(()) };
-        let Some(served) = self.nodes[other].served() else { return Ok(()) };
-        ours.access.set(Rights::Write);
-        let session = served.connected(theirs.sender, theirs.access, theirs.peer);
-        self.nodes[other].ends.push((Of::Session(session), theirs.receiver));
+        let Ok(mut way) = connect(&self.network, here, there, served) else { return Ok(()) };
+        self.nodes[other].ends.push((Of::Session(way.session), way.theirs));
+        way.link.name = format!("machine {other}");
         self.next_id += 1;
-        let (link, new_id) = (Link::new(0, format!("machine {other}"), ours.sender), self.next_id);
+        let new_id = self.next_id;
         self.tell(|| format!("machine {other} ({id:?}) joins machine {at}"));
         let (mut broken_by, mut turns, faults) = (None, 0, self.rng.chance(1, 4));
         let cut_short = self.shape.spares > 0 && self.rng.chance(1, 4);
@@ -340,7 +319,7 @@ impl World {
                 apart = false;
             }
         };
-        let joined = log.join_by(link, ours.receiver, new_id, &mut pump);
+        let joined = log.join_by(way.link, way.receiver, new_id, &mut pump);
         let joined = joined.map(|(peer, receiver)| {
             // The copy that was lost with its medium is never seen again.
             let old = Some(self.ids[other]).filter(|&old| id != Some(old) && self.lost == Some(other));
@@ -564,7 +543,7 @@ impl World {
         self.nodes[at].role = match &self.nodes[at].module {
             None => Role::Idle,
             Some(module) => match Node::open(module, Failpoints(self.without)) {
-                Ok(copy) => Role::Serving(Box::new(super::super::served::Served::new(copy, false))),
+                Ok(copy) => Role::Serving(Box::new(Served::new(copy, false))),
                 Err(_) if self.damaged == Some(at) => {
                     self.wiped = true; // it is as good as lost
                     Role::Down

@@ -21,11 +21,11 @@ impl Background {
     pub(crate) fn start(core: &Arc<Core>) -> Option<Self> {
         let within = core.options.within.filter(|_| core.options.frequency > 1);
         let tick = within.into_iter().chain(core.options.idle).min()?;
-        if core.pool.is_read_only() || core.pool.domain() == Domain::Simulated {
+        if core.image.pool.is_read_only() || core.image.pool.domain() == Domain::Simulated {
             return None;
         }
         let stop = Arc::new(Ticker::default());
-        let (core, stopped, pool) = (Arc::clone(core), Arc::clone(&stop), core.pool.clone());
+        let (core, stopped, pool) = (Arc::clone(core), Arc::clone(&stop), core.image.pool.clone());
         let thread = std::thread::spawn(move || {
             let mut look = Look { seen: 0, marked: 0, quiet: Duration::ZERO };
             while stopped.tick(tick) {
@@ -46,8 +46,8 @@ struct Look {
 
 impl Look {
     fn once(&mut self, core: &Core, tick: Duration, forces: bool) {
-        let last = core.last();
-        if forces && core.window.forced() < last {
+        let last = core.image.last();
+        if forces && core.image.window.forced() < last {
             // What is not complete is waited for by who forces it; an error is theirs to see, too.
             let _ = core.force_within(last, Duration::ZERO);
         }
@@ -55,7 +55,7 @@ impl Look {
         self.seen = last;
         if core.options.idle.is_some_and(|idle| self.quiet >= idle)
             && last != self.marked
-            && core.window.forced() == last
+            && core.image.window.forced() == last
         {
             match core.mark(Duration::ZERO) {
                 Ok(Some(marked)) => (self.marked, self.seen) = (marked, marked),

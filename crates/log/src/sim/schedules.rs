@@ -4,13 +4,10 @@
 //! What a schedule checks: no record that was acknowledged is lost, changed or out of order; no leader acknowledges what another has in the same place; when all
 //! is mended, a leader can be elected.
 
-mod node;
-mod schedule;
-mod world;
-
 use std::collections::BTreeMap;
 
-use self::schedule::{Coverage, Shape, run};
+use super::schedule::run;
+use super::shape::{Coverage, Shape};
 use crate::failpoints::Step;
 
 /// How many schedules: few in a debugger's hands, ten thousand in the gate, millions by `make sim-long`.

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use crash::Module;
 use fabric::Receiver;
 
-use super::super::candidate::Candidate;
-use super::super::copy::Copy;
-use super::super::served::Served;
 use crate::Log;
 use crate::error::Result;
 use crate::failpoints::Failpoints;
+use crate::replicate::candidate::Candidate;
+use crate::replicate::copy::Copy;
+use crate::replicate::served::Served;
 
 pub(super) const MODULE_BYTES: u64 = 40 << 10;
 

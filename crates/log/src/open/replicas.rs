@@ -6,16 +6,17 @@ use std::time::{Duration, Instant};
 use fabric::{Connection, Event, Receiver, Rights};
 use pmem::DomainChoice;
 
-use super::candidate::{Candidate, Elected, Link, Lost, Make, Stand};
-use super::copy::Copy;
-use super::leading::{FlushOrder, Lead};
-use super::message::Layout;
-use super::replica::open_or_create;
-use super::takeover::Taken;
-use crate::core::{Core, failpoints};
+use crate::core::Core;
 use crate::error::{Away, Error, Result};
-use crate::recovery::{Recovered, Tail};
-use crate::{Log, Options};
+use crate::handle::Log;
+use crate::options::Options;
+use crate::recovery::Recovered;
+use crate::replicate::candidate::{Candidate, Elected, Link, Lost, Make, Stand};
+use crate::replicate::copy::Copy;
+use crate::replicate::leading::{Clock, FlushOrder, Manner};
+use crate::replicate::members::Layout;
+use crate::replicate::takeover::Taken;
+use crate::replicate::{number, open_or_create};
 
 /// Where the copies of a log are, and how many must have a record before it counts as durable.
 ///
@@ -39,18 +40,18 @@ use crate::{Log, Options};
 /// lets no device have such pages for good.
 #[derive(Clone, Debug)]
 pub struct Replicas {
-    pub(super) local: Option<PathBuf>,
-    pub(super) addresses: Vec<String>,
-    pub(super) write_quorum: Option<u32>,
-    pub(super) trust: fabric::Options,
-    pub(super) order: FlushOrder,
-    pub(super) timeout: Duration,
-    pub(super) open_timeout: Duration,
-    pub(super) owner: Option<u64>,
-    pub(super) term: u64,
-    pub(super) accept_doubt: bool,
-    pub(super) lost: Vec<u64>,
-    pub(super) again: bool,
+    local: Option<PathBuf>,
+    addresses: Vec<String>,
+    write_quorum: Option<u32>,
+    trust: fabric::Options,
+    order: FlushOrder,
+    timeout: Duration,
+    open_timeout: Duration,
+    owner: Option<u64>,
+    term: u64,
+    accept_doubt: bool,
+    lost: Vec<u64>,
+    again: bool,
 }
 
 impl Default for Replicas {
@@ -184,24 +185,8 @@ impl Options {
     }
 }
 
-fn io(op: &'static str, source: std::io::Error) -> Error {
-    let path = if op.contains("folder") { "/dev/shm" } else { "the system" };
-    pmem::Error::Io { op, path: path.into(), source }.into()
-}
-
-/// A number that nobody else has.
-#[expect(clippy::disallowed_methods, reason = "ids of logs, copies and leaders; the simulator brings its own")]
-pub(crate) fn number() -> Result<u64> {
-    loop {
-        let found = getrandom::u64().map_err(|error| io("get a random number from", std::io::Error::other(error)))?;
-        if found != 0 {
-            return Ok(found);
-        }
-    }
-}
-
 #[expect(clippy::disallowed_methods, reason = "time-outs are in real time; the simulator brings its own clock")]
-pub(super) fn clock() -> super::leading::Clock {
+fn clock() -> Clock {
     let start = Instant::now();
     Box::new(move || start.elapsed().as_micros() as u64)
 }
@@ -212,7 +197,7 @@ fn epoch_floor(term: u64) -> u32 {
 }
 
 fn lead(options: &Options, replicas: &Replicas, make: Option<Make>) -> Result<(Log, Recovered)> {
-    let failpoints = failpoints(options);
+    let failpoints = options.failpoints();
     let is_new = make.is_some();
     let (pool, temporary) = image_pool(options, replicas.local.as_deref())?;
     let image = Copy::open(&pool, failpoints)?;
@@ -242,32 +227,14 @@ fn lead(options: &Options, replicas: &Replicas, make: Option<Make>) -> Result<(L
     let stand = Stand { owner, term, make, image_id, image_counts, accept_doubt, lost, failpoints };
     let elected = Candidate::stand(stand, image, links)
         .and_then(|(candidate, taken)| hear_out(candidate, taken, &mut receivers, replicas.open_timeout, &mut away));
-    let Elected { taken, epoch, own, image, links } = elected.map_err(|error| match error {
+    let elected = elected.map_err(|error| match error {
         Error::QuorumUnavailable { why, found, missing, .. } => Error::QuorumUnavailable { why, found, missing, away },
         other => other,
     })?;
     drop(temporary); // its file has no name any more, and goes when the pool is closed
-    let receivers = links.iter().map(|(copy, _)| receivers[copy - 1].take()).collect();
-    let lead = Lead {
-        links: links.into_iter().map(|(_, link)| link).collect(),
-        config: taken.config,
-        own,
-        epoch,
-        owner,
-        order: replicas.order,
-        timeout: replicas.timeout,
-        clock: clock(),
-    };
-    let none = || Error::QuorumUnavailable {
-        why: "the leader has no image of the log",
-        found: 0,
-        missing: Vec::new(),
-        away: Vec::new(),
-    };
-    let (core, mut recovered) = Core::lead(&pool, image.into_log().ok_or_else(none)?, taken.end, lead, options)?;
-    if let Some(lsn) = taken.in_doubt {
-        recovered.tail = Tail::InDoubt { lsn, offset: 0 };
-    }
+    let receivers = elected.links.iter().map(|(copy, _)| receivers[copy - 1].take()).collect();
+    let manner = Manner { order: replicas.order, timeout: replicas.timeout, clock: clock() };
+    let (core, recovered) = Core::lead(elected, manner, options)?;
     Ok((Log::leading(core, recovered, receivers, &replicas.addresses, &replicas.trust), recovered))
 }
 
@@ -278,7 +245,8 @@ fn image_pool(options: &Options, local: Option<&Path>) -> Result<(pmem::Pool, Op
     }
     let memory = Path::new("/dev/shm");
     let dir = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
-    let dir = dir.map_err(|error| io("make a folder in", error))?;
+    let failed = |source| pmem::Error::Io { op: "make a folder in", path: memory.into(), source };
+    let dir = dir.map_err(failed)?;
     let pool = open_or_create(&pmem::Options::new().domain(DomainChoice::Emulated), &dir.path().join("image"))?;
     Ok((pool, Some(dir)))
 }

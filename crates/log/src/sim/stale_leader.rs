@@ -6,11 +6,13 @@ use std::time::Duration;
 use fabric::{Connection, Event};
 use pmem::DomainChoice;
 
-use super::Replica;
-use super::message::{FromCopy, Layout, Reply, Request, ToCopy, WIRE_VERSION, decode, encode};
+use super::wiring::layout;
 use crate::at::At;
+use crate::replicate::Replica;
+use crate::replicate::members::Layout;
+use crate::replicate::message::{FromCopy, Reply, Request, ToCopy, WIRE_VERSION, decode, encode};
 
-const LAYOUT: Layout = Layout { log: 7, key: 9, segment_bytes: 64 << 10, segments: 4, checksums: 2 };
+const LAYOUT: Layout = layout(64 << 10, 4);
 const START: At = At { lsn: 1, position: 0, epoch: 1 };
 const TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -156,7 +158,7 @@ fn a_copy_that_is_live_is_not_brought_back() {
     let copies = crate::Replicas::new().at(&address).trust(trust.clone());
     let log = crate::Options::new().bytes(64 << 10).idle(None).create_replicated(&copies).expect("made");
     let Connection { sender, receiver, .. } = fabric::connect(&address, &trust, None).expect("reached");
-    let link = super::Link::new(0, address, sender);
+    let link = crate::replicate::Link::new(0, address, sender);
     let joined = log.core().join(link, receiver, None, &mut || log.core().listen(), TIMEOUT, &|| false);
     let error = joined.err().expect("it is there");
     assert!(error.to_string().contains("live already"), "{error}");
@@ -185,7 +187,7 @@ fn a_walk_reads_so_much_at_a_time() {
         if walked.end == at {
             break;
         }
-        assert!(walked.end.position - at.position < super::copy::WALK_BYTES + 256, "{walked:?}");
+        assert!(walked.end.position - at.position < crate::replicate::copy::WALK_BYTES + 256, "{walked:?}");
         (at, answers) = (walked.end, answers + 1);
     }
     assert!(at.lsn > 100 && answers > 5, "{at:?} {answers}");
@@ -231,7 +233,7 @@ fn a_copy_of_another_version_says_what_to_do_about_it() {
             // As a copy answers a later version.
             let dir = tempfile::tempdir().expect("a folder");
             let pool = pmem::Options::new().size(64 << 10).create(dir.path().join("copy")).expect("a pool");
-            let mut copy = super::copy::Copy::open(&pool, Default::default()).expect("an empty copy");
+            let mut copy = crate::replicate::copy::Copy::open(&pool, Default::default()).expect("an empty copy");
             let reply = copy.answer(1, &Request::Look { version: WIRE_VERSION + 1 }).expect("answered").reply;
             let answer = encode(&FromCopy::Answer { call: asked.call, reply });
             connection.sender.send(&answer).and_then(|()| connection.sender.flush()).expect("told");

@@ -8,24 +8,24 @@ use fabric::{Access, Event, Reason, Receiver, Rights, Sender};
 use parking_lot::Mutex;
 use pmem::Pool;
 
-use super::super::at::{At, Span};
-use super::super::candidate::{Candidate, Link, Lost, Stand};
-use super::super::copy::Copy;
-use super::super::leading::{FlushOrder, Lead};
-use super::super::members::{Config, Origin, Quorum};
-use super::super::message::{
-    Formed, FromCopy, Layout, Reply, Request, State, ToCopy, WIRE_VERSION, Walked, decode, encode,
-};
-use super::super::served::Served;
-use super::super::takeover::Taken;
-use super::{Cluster, Home, Place, SEGMENT, SEGMENTS, record};
-use crate::core::Core;
+use super::alone::{Place, record};
+use super::cluster::{Cluster, Home};
+use super::wiring::{self, LAYOUT, SEGMENT, SEGMENTS};
+use crate::at::{At, Span};
 use crate::error::Result;
 use crate::failpoints::Failpoints;
 use crate::raw::{self, Claim};
+use crate::replicate::candidate::{Candidate, Link, Lost, Stand};
+use crate::replicate::copy::Copy;
+use crate::replicate::leading::FlushOrder;
+use crate::replicate::members::{Config, Layout, Origin, Quorum};
+use crate::replicate::message::{
+    Formed, FromCopy, Reply, Request, State, ToCopy, WIRE_VERSION, Walked, decode, encode,
+};
+use crate::replicate::served::Served;
+use crate::replicate::takeover::Taken;
 use crate::{Log, Options};
 
-const LAYOUT: Layout = Layout { log: 7, key: 9, segment_bytes: SEGMENT, segments: SEGMENTS, checksums: 2 };
 /// Steps after which it goes on for ever.
 const STEPS_MAX: usize = 20_000;
 
@@ -565,20 +565,9 @@ fn alike(script: &mut Script<'_>, reply: Reply) -> Reply {
 
 /// It leads, and reads all there is.
 fn lead(candidate: Candidate, taken: Taken) -> Option<Log> {
-    let elected = candidate.finish(taken);
-    let (pool, end) = (elected.image.pool().clone(), elected.taken.end);
-    let lead = Lead {
-        links: elected.links.into_iter().map(|(_, link)| link).collect(),
-        config: elected.taken.config,
-        own: elected.own,
-        epoch: elected.epoch,
-        owner: 2,
-        order: FlushOrder::Beside,
-        timeout: Duration::from_millis(300),
-        clock: Box::new(|| 0),
-    };
-    let (core, _) = Core::lead(&pool, elected.image.into_log()?, end, lead, &Options::new().idle(None)).ok()?;
-    let log = Log::new(core);
+    let options = Options::new().idle(None);
+    let led = wiring::lead(candidate.finish(taken), FlushOrder::Beside, Box::new(|| 0), &options);
+    let (log, _) = led.ok()?;
     let mut records = log.iter();
     while let Ok(Some(_)) = records.next() {}
     drop(records);

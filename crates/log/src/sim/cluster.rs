@@ -3,18 +3,17 @@
 use std::time::Duration;
 
 use fabric::sim::{Faults, Network, Node};
-use fabric::{Connection, Event, Receiver, Rights, Sender};
+use fabric::{Event, Receiver, Sender};
 use pmem::Pool;
 
-use super::super::candidate::{Candidate, Elected, Link, Make, Stand};
-use super::super::copy::Copy;
-use super::super::leading::{FlushOrder, Lead};
-use super::super::message::Layout;
-use super::super::served::Served;
-use super::super::takeover::Taken;
-use crate::core::{Core, failpoints};
+use super::wiring::{Way, clock, connect, layout, lead, peer_of};
 use crate::error::{Error, Result};
 use crate::recovery::Recovered;
+use crate::replicate::candidate::{Candidate, Link, Make, Stand};
+use crate::replicate::copy::Copy;
+use crate::replicate::leading::FlushOrder;
+use crate::replicate::served::Served;
+use crate::replicate::takeover::Taken;
 use crate::{Log, Lsn, Options};
 
 /// Time that passes where nothing happens.
@@ -56,7 +55,7 @@ impl Cluster {
     /// As [`Options::create_replicated`].
     pub fn create(options: &Options, homes: &[Home], write_quorum: u32, on: On) -> Result<Self> {
         let (segment_bytes, segments) = options.geometry()?;
-        let layout = Layout { log: 7, key: 9, segment_bytes, segments, checksums: 2 };
+        let layout = layout(segment_bytes, segments);
         let ids = (2..=homes.len() as u64).collect();
         let make = Make { layout, write_quorum, ids, again: false };
         Self::lead(options, homes, Some(make), 1, on).map(|(this, _)| this)
@@ -71,7 +70,7 @@ impl Cluster {
     }
 
     fn lead(options: &Options, homes: &[Home], make: Option<Make>, owner: u64, on: On) -> Result<(Self, Recovered)> {
-        let failpoints = failpoints(options);
+        let failpoints = options.failpoints();
         let network = Network::new(1, Faults::none());
         let node = network.node();
         let nobody =
@@ -83,7 +82,7 @@ impl Cluster {
             on(at + 1, &mut || served = Some(Copy::open_in(&home.pool, home.region, failpoints)));
             let served = Served::new(served.ok_or_else(nobody)??, false);
             let mut other = Other { served, node: network.node(), sessions: Vec::new() };
-            let (link, receiver) = connect(&network, node, &mut other)?;
+            let (link, receiver) = other.connect(&network, node)?;
             links.push(link);
             hears.push((at + 1, receiver));
             others.push(other);
@@ -109,27 +108,10 @@ impl Cluster {
             }
         }
         let Some(taken) = taken else { return Err(nobody()) };
-        let doubt = taken.in_doubt;
-        let Elected { taken, epoch, own, image, links } = candidate.finish(taken);
-        let copies: Vec<usize> = links.iter().map(|(copy, _)| *copy).collect();
-        hears.retain_mut(|(of, _)| copies.iter().position(|copy| copy == of).map(|peer| *of = peer).is_some());
-        let clock = network.clone();
-        let lead = Lead {
-            links: links.into_iter().map(|(_, link)| link).collect(),
-            config: taken.config,
-            own,
-            epoch,
-            owner,
-            order: FlushOrder::Beside,
-            timeout: Duration::from_millis(300),
-            clock: Box::new(move || clock.now().as_micros() as u64),
-        };
-        let pool = image.pool().clone();
-        let (core, mut recovered) = Core::lead(&pool, image.into_log().ok_or_else(nobody)?, taken.end, lead, options)?;
-        if let Some(lsn) = doubt {
-            recovered.tail = crate::Tail::InDoubt { lsn, offset: 0 };
-        }
-        Ok((Self { network, node, log: Log::new(core), hears, others, on }, recovered))
+        let elected = candidate.finish(taken);
+        hears.retain_mut(|(of, _)| peer_of(&elected, *of).map(|peer| *of = peer).is_some());
+        let (log, recovered) = lead(elected, FlushOrder::Beside, clock(&network), options)?;
+        Ok((Self { network, node, log, hears, others, on }, recovered))
     }
 
     /// The leader's handle. What waits for copies never returns: here they do what they do when they are [attended](Self::settle).
@@ -186,7 +168,7 @@ impl Cluster {
         (self.on)(at, &mut || served = Some(Copy::open_in(&home.pool, home.region, Default::default())));
         let Some(served) = served else { return Ok(()) };
         let mut other = Other { served: Served::new(served?, false), node: self.network.node(), sessions: Vec::new() };
-        let (link, receiver) = connect(&self.network, self.node, &mut other)?;
+        let (link, receiver) = other.connect(&self.network, self.node)?;
         self.others.push(other);
         self.join_over(on_the_way(link), receiver)
     }
@@ -216,14 +198,6 @@ impl Cluster {
     }
 }
 
-fn connect(network: &Network, leader: Node, to: &mut Other) -> Result<(Link, Box<dyn Receiver>)> {
-    let (ours, theirs) = network.connect(leader, to.node, Some(to.served.copy().window()), None)?;
-    let Connection { sender, receiver, access, peer } = theirs;
-    to.sessions.push((to.served.connected(sender, access, peer), receiver));
-    ours.access.set(Rights::Write); // to nothing: it acknowledges by immediates
-    Ok((Link::new(0, ours.peer, ours.sender), ours.receiver))
-}
-
 /// What a receiver has.
 fn arrived(receiver: &mut dyn Receiver) -> Option<Event> {
     receiver.poll(Duration::ZERO).ok().flatten()
@@ -240,6 +214,12 @@ fn attend(others: &mut [Other], on: On) -> Result<()> {
 }
 
 impl Other {
+    fn connect(&mut self, network: &Network, leader: Node) -> Result<(Link, Box<dyn Receiver>)> {
+        let Way { link, receiver, session, theirs } = connect(network, leader, self.node, &mut self.served)?;
+        self.sessions.push((session, theirs));
+        Ok((link, receiver))
+    }
+
     fn attend(&mut self) -> Result<()> {
         for (session, receiver) in &mut self.sessions {
             while let Some(event) = arrived(receiver.as_mut()) {
@@ -271,8 +251,8 @@ fn hear(log: &Log, hears: &mut [(usize, Box<dyn Receiver>)]) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{SEGMENT, SEGMENTS};
     use super::*;
+    use crate::sim::{SEGMENT, SEGMENTS};
 
     /// What it writes is lost on the way to the medium.
     struct Lossy(Box<dyn Sender>);

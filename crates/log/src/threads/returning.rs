@@ -8,12 +8,11 @@ use std::time::{Duration, Instant};
 
 use fabric::{Connection, Rights};
 use parking_lot::Mutex;
-
-use super::candidate::Link;
 use pmem::sync::Ticker;
 
 use crate::core::Core;
 use crate::error::Result;
+use crate::replicate::Link;
 
 /// How often it is looked who was given up.
 const TICK: Duration = Duration::from_millis(100);

@@ -2,20 +2,18 @@
 
 use pmem::{ChecksumKey, Pool};
 
-use super::super::at::At;
-use super::super::copy::{Answer, Copy};
-use super::super::members::{Config, Origin};
-use super::super::message::{Layout, Reply, Request, Walked};
-use super::{SEGMENT, SEGMENTS};
+use super::wiring::LAYOUT;
 use crate::Options;
-use crate::core::failpoints;
+use crate::at::At;
 use crate::error::Result;
 use crate::raw::{self, Claim};
 use crate::record::{Header, Kind, RECORD_HEADER, space};
 use crate::recovery::Walk;
+use crate::replicate::copy::{Answer, Copy};
+use crate::replicate::members::{Config, Origin};
+use crate::replicate::message::{Reply, Request, Walked};
 use crate::space::read_header;
 
-const LAYOUT: Layout = Layout { log: 7, key: 9, segment_bytes: SEGMENT, segments: SEGMENTS, checksums: 2 };
 const ME: u64 = 1;
 
 /// A place between two records.
@@ -86,7 +84,7 @@ impl Alone {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_in(pool: &Pool, region: &str, options: &Options) -> Result<Self> {
-        Ok(Self { copy: Copy::open_in(pool, region, failpoints(options))?, session: 0 })
+        Ok(Self { copy: Copy::open_in(pool, region, options.failpoints())?, session: 0 })
     }
 
     /// What it is; none for an empty one.

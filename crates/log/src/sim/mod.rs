@@ -1,0 +1,33 @@
+//! Copies and leaders without machines: driven by hand, by any bytes, and by schedules of all that goes wrong.
+//!
+//! | module | what is driven |
+//! |---|---|
+//! | `alone` | one copy: what leaders say to it is called one by one |
+//! | `cluster` | a leader and copies, over a network without faults: nothing happens but what is called |
+//! | `hostile` | a copy, a candidate, a leader, by whatever bytes |
+//! | `schedules`, `schedule`, `shape` | for tests of this crate: many machines, one random history from each seed |
+//! | `world`, `node` | these machines, the network between them, and what was acknowledged |
+//! | `stale_leader` | for tests of this crate: a leader that goes on writing |
+//! | `wiring` | layouts, ways between leaders and copies, who is elected: for all of them |
+
+mod alone;
+mod cluster;
+mod hostile;
+#[cfg(test)]
+mod node;
+#[cfg(test)]
+mod schedule;
+#[cfg(test)]
+mod schedules;
+#[cfg(test)]
+mod shape;
+#[cfg(test)]
+mod stale_leader;
+mod wiring;
+#[cfg(test)]
+mod world;
+
+pub use alone::{Alone, Found, Place, Told, record};
+pub use cluster::{Cluster, Home};
+pub use hostile::{candidate, copy, leading};
+pub use wiring::{SEGMENT, SEGMENTS};

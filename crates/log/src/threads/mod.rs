@@ -1,0 +1,19 @@
+//! The threads that a log has of its own, until it is closed or dropped.
+//!
+//! | module | what its thread does |
+//! |---|---|
+//! | `background` | forces what waited too long; marks an idle log |
+//! | `acks` | hears the other copies while nobody waits for them |
+//! | `returning` | lets copies that were given up join again |
+
+#[cfg(feature = "replication")]
+mod acks;
+mod background;
+#[cfg(feature = "replication")]
+mod returning;
+
+#[cfg(feature = "replication")]
+pub(crate) use acks::AckThread;
+pub(crate) use background::Background;
+#[cfg(feature = "replication")]
+pub(crate) use returning::Returning;
