@@ -2,19 +2,19 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use pmem::{Block, Error as PoolError, Position, Result as PoolResult};
+use pmem::{Block, Error as PoolError, Intent, Position, Result as PoolResult};
 use tx::{Error, Result};
 
 use crate::core::{Core, Counters};
+use crate::counted::behind;
 use crate::failpoints::Step;
 use crate::lock;
 use crate::log::{Log, Parts};
 use crate::options::{Intents, Policy};
 use crate::raw::{self, Claim};
 use crate::record::{self, Bytes, COMMIT, END, SPILLED, is_short};
-use crate::staged::{Stage, behind};
+use crate::stage::Stage;
 use crate::state::Set;
-use crate::transaction::collect;
 
 /// Payloads over a quarter of the ring are kept in a block of the heap.
 const RING_SHARE: u64 = 4;
@@ -35,7 +35,7 @@ impl Core {
                 self.intents_are_void(slot);
             }
             if set.rewrites {
-                self.logs[slot].lock().give_back(slot, set);
+                self.logs[slot].lock().give_back(slot, |word| set.give_back(word));
             }
             for held in &set.held {
                 match held.write {
@@ -84,7 +84,7 @@ impl Core {
             // The earlier records must not come up again once others may write their objects.
             let mut log = self.logs[slot].lock();
             match self.policy {
-                Policy::Eaw => log.give_back(slot, set), // nothing of them has changed
+                Policy::Eaw => log.give_back(slot, |word| set.give_back(word)), // nothing of them has changed
                 _ => log.settle(self)?,
             }
         }
@@ -244,13 +244,6 @@ impl Core {
             self.pool.flush(offset, len)?;
         }
         Ok(())
-    }
-
-    /// What the transaction has left in a range.
-    #[inline]
-    pub(crate) fn written(&self, &(offset, len): &Bytes) -> &[u8] {
-        // the transaction is the writer of these bytes, and at its end.
-        raw::bytes(Claim::Writer, self, &self.pool, offset, len).unwrap_or_default() // was in bounds when it was written
     }
 
     /// What must wait for the barrier, for tests in front of it.
@@ -510,4 +503,23 @@ fn forget_fresh(set: &mut Set) {
         }
     }
     set.writes = rest;
+}
+
+/// What the transaction allocated and freed, for its record.
+fn collect(set: &mut Set) {
+    set.intents.clear();
+    set.freed.clear();
+    if set.allocs + set.frees == 0 {
+        return;
+    }
+    for held in &set.held {
+        match (held.fresh, held.freed) {
+            (true, false) => set.intents.push(Intent::alloc(&held.block)),
+            (false, true) => set.intents.push(Intent::free(&held.block)),
+            _ => {}
+        }
+        if held.freed {
+            set.freed.push(held.block);
+        }
+    }
 }

@@ -2,10 +2,9 @@
 
 use std::marker::PhantomData;
 
-use pmem::{Block, Error as PoolError, Found, Intent, PPtr};
+use pmem::{Block, Error as PoolError, Found, PPtr};
 use tx::{Doom, Error, Isolation, Range, Result, Transaction};
 
-use crate::Heap;
 use crate::core::{Core, Counters};
 use crate::failpoints::Step;
 use crate::lock::{self, State};
@@ -28,7 +27,7 @@ const TOGETHER: usize = 32;
 /// Largest alignment of a block.
 const ALIGN_MAX: u64 = 4096;
 
-/// A transaction on the objects of a [`Heap`]. It is strict at every level that was asked for, since it holds its locks to the end.
+/// A transaction on the objects of a [`Heap`](crate::Heap). It is strict at every level that was asked for, since it holds its locks to the end.
 ///
 /// Readers share an object, a writer has it alone; a transaction that meets a lock gets [`Error::Conflict`] at once, so there is no deadlock.
 /// [`Engine::transact`](tx::Engine::transact) runs it again. After 16 conflicts its thread queues for each object at which it meets one: the transactions that hold
@@ -70,8 +69,7 @@ impl std::fmt::Debug for Tx<'_> {
 
 impl<'h> Tx<'h> {
     #[inline]
-    pub(crate) fn begin(heap: &'h Heap, isolation: Isolation) -> Result<Self> {
-        let core = heap.core();
+    pub(crate) fn begin(core: &'h Core, isolation: Isolation) -> Result<Self> {
         let slot = core.slots.claim(pmem::thread_number()).ok_or(Error::NoSlot { slots: core.slots.len() })?;
         // this thread has just claimed the slot, and `Tx`, which is not `Send`, releases it when the reference goes.
         let state = core.states.get(slot);
@@ -368,7 +366,9 @@ impl<'h> Tx<'h> {
         }
         match self.core.policy {
             Policy::Undo | Policy::InPlace if !self.must_tell(set, at, (offset, len)) => return Ok(()),
-            Policy::Undo => set.undo.keep(self.core, self.slot, &[(offset, len)])?,
+            Policy::Undo => {
+                set.undo.keep(self.core, self.slot, &mut self.core.open_log(self.slot), &[(offset, len)])?
+            }
             Policy::InPlace => self.core.declare(self.slot, &[(offset, len)])?,
             Policy::InPlacePartial => return self.core.cover(self.slot, set, &[(at, (offset, len))]),
             Policy::None | Policy::Eaw => return Ok(()),
@@ -508,7 +508,7 @@ impl<'h> Tx<'h> {
         }
         let all: Vec<Bytes> = tell.iter().map(|t| t.1).collect();
         match self.core.policy {
-            Policy::Undo => set.undo.keep(self.core, self.slot, &all)?,
+            Policy::Undo => set.undo.keep(self.core, self.slot, &mut self.core.open_log(self.slot), &all)?,
             _ => self.core.declare(self.slot, &all)?,
         }
         for (at, (offset, len)) in tell {
@@ -794,23 +794,4 @@ fn read_outside(set: &Set, word: Word, block: &Block) -> Result<u8> {
 #[inline]
 fn check_current(found: &Found<'_>) -> Result<()> {
     if found.is_current() { Ok(()) } else { Err(Error::Conflict { offset: found.block().offset() }) }
-}
-
-/// What the transaction allocated and freed, for its record.
-pub(crate) fn collect(set: &mut Set) {
-    set.intents.clear();
-    set.freed.clear();
-    if set.allocs + set.frees == 0 {
-        return;
-    }
-    for held in &set.held {
-        match (held.fresh, held.freed) {
-            (true, false) => set.intents.push(Intent::alloc(&held.block)),
-            (false, true) => set.intents.push(Intent::free(&held.block)),
-            _ => {}
-        }
-        if held.freed {
-            set.freed.push(held.block);
-        }
-    }
 }

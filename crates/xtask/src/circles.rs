@@ -21,7 +21,6 @@ const ALLOWED: &[(&str, usize)] = &[
     ("demo", 5),
     ("eaw", 5),
     ("fabric", 16),
-    ("heap", 24),
     ("kv", 38),
     ("log", 12),
     ("membership", 11),
