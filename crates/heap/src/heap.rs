@@ -12,12 +12,12 @@ use crate::cell;
 use crate::coordinator::Coordinator;
 use crate::core::Core;
 use crate::follower::Follower;
+use crate::locking::Tx;
 use crate::options::{Intents, LAYOUT, Options, Policy};
 use crate::partial;
 use crate::recovery::{self, Recovery};
 use crate::regions::{BACKUP, COPIES, COPIES_STATE, LOGS, MAIN, MARKS, STATE, ZONES};
 use crate::stats::Stats;
-use crate::transaction::Tx;
 
 /// A heap of objects, changed by transactions that are atomic and durable, as far as its [`Policy`] goes.
 ///

@@ -11,7 +11,7 @@
 //! | `heap`, `options` | [`Heap::create`], [`Heap::open`]; `begin` claims a slot |
 //! | `assemble` | what a heap is put together from; a change of policy |
 //! | `core`, `ground` | what is open: slots, logs, locks; below them the pool, main and its second copy |
-//! | `transaction`, `state` | resolves pointers, takes locks, hands references out, notes what is written |
+//! | `locking`, `transaction`, `state` | resolves pointers, takes locks, hands references out, notes what is written |
 //! | `lock`, `queue` | the lock word of a block; in which order those get it who met a conflict |
 //! | `zones` | in place: marks the zone dirty before the first write into it |
 //! | `cover`, `copies`, `partial` | in place with a partial backup: makes copies before the first write; where they are; opening |
@@ -21,7 +21,7 @@
 //! | `nested` | eaw: savepoints, and nested top actions |
 //! | `entries`, `redo` | eaw: what is written waits in entries; the commit logs them and then stores them |
 //! | `own` | blocks for logs |
-//! | `commit`, `record` | makes it durable by a record in the slot's ring, or takes it back |
+//! | `commit`, `ending`, `record` | makes it durable by a record in the slot's ring, or takes it back |
 //! | `log` | what is committed and not yet settled; settling |
 //! | `pending` | the objects of that, and what their slot owes before it writes one again |
 //! | `coordinator` | settles slots that have gone idle |
@@ -64,7 +64,7 @@
 //!    `backoff` says, and starts again. From the 17th conflict on it waits in the heap's queue
 //!    (`queue`): it marks the objects that it met conflicts at, and gets them before all that come
 //!    later.
-//! 2. `transaction` `Tx::begin` claims a slot (`slots`): its state, its log. The thread gets the
+//! 2. `locking` `Tx::begin` claims a slot (`slots`): its state, its log. The thread gets the
 //!    slot it had.
 //! 3. `write`: the allocator resolves the pointer to one live block; the block's lock word
 //!    (`lock`) lies beside it in the chunk table. Free: it is ours. Pending in another slot: that
@@ -131,6 +131,7 @@ mod copies;
 mod core;
 mod counted;
 mod cover;
+mod ending;
 mod entries;
 mod failpoints;
 mod follower;
@@ -141,6 +142,7 @@ mod hash;
 mod heap;
 mod intents;
 mod lock;
+mod locking;
 mod log;
 mod nested;
 mod options;
@@ -170,8 +172,8 @@ pub use failpoints::Step;
 pub use heap::Heap;
 #[cfg(feature = "failpoints")]
 pub use lock::{lock_words_changed, marks_lost};
+pub use locking::Tx;
 pub use options::{Intents, Options, Policy};
 pub use recovery::Recovery;
 pub use scrub::Scrubbed;
 pub use stats::Stats;
-pub use transaction::Tx;
