@@ -104,13 +104,7 @@ impl Ground {
     }
 
     /// Makes backup, zone table and second marks large enough for `bytes` bytes of main.
-    pub(crate) fn follow(
-        &self,
-        backup: &mut Region,
-        zones: &mut Region,
-        marks: Option<&mut Region>,
-        bytes: u64,
-    ) -> Result<()> {
+    fn follow(&self, backup: &mut Region, zones: &mut Region, marks: Option<&mut Region>, bytes: u64) -> Result<()> {
         if bytes > backup.len() {
             self.pool.grow_region(backup, bytes - backup.len())?;
             self.backup.update(areas(backup));
@@ -136,7 +130,7 @@ impl Ground {
     }
 
     /// The copies are as large a share of main as before it grew.
-    pub(crate) fn follow_by_share(&self, region: &mut Region, state: &CopiesState) -> Result<()> {
+    fn follow_by_share(&self, region: &mut Region, state: &CopiesState) -> Result<()> {
         let Some(copies) = &self.copies else { return Ok(()) };
         let wanted = state.bytes(self.main.len());
         grow_to(&self.pool, region, wanted)?;

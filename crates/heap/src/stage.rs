@@ -15,7 +15,7 @@ const SPARE: usize = 16;
 const SPARE_BYTES: usize = 16 << 10;
 
 /// No place.
-pub(crate) const NOWHERE: u32 = u32::MAX;
+const NOWHERE: u32 = u32::MAX;
 
 #[derive(Clone, Copy)]
 struct Run {

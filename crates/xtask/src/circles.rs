@@ -24,7 +24,6 @@ const ALLOWED: &[(&str, usize)] = &[
     ("kv", 38),
     ("log", 12),
     ("membership", 11),
-    ("mvcc", 13),
     ("peers", 5),
     ("pmem", 15),
     ("scenarios", 10),
