@@ -3,22 +3,47 @@
 use std::sync::atomic::AtomicU64;
 
 use pmem::sync::{Mutex, OwnMutex};
-use pmem::{Allocator, Domain, Door, Error as PoolError, FlushSet, Intent, Pool, Region, Ring, TwoSlot};
+use pmem::{Allocator, Domain, Door, Error as PoolError, FlushSet, Intent, Persist, Pool, Ring, TwoSlot};
 use tx::{Result, Slots};
 
 use crate::cell;
 use crate::copies::Copies;
-use crate::core::{BACKUP, Core, Counters, Follower, MARKS, ZONES, areas};
+use crate::core::{Core, Counters};
 use crate::failpoints::Step;
-use crate::heap::State;
+use crate::follower::Follower;
+use crate::ground::Ground;
+use crate::growth::AHEAD;
+use crate::lock::SLOTS_MAX;
 use crate::log::Log;
 use crate::options::{Options, Policy};
 use crate::partial;
 use crate::queue::Queue;
 use crate::raw::{self, Claim, PerSlot};
+use crate::regions::{BACKUP, MARKS, ZONES, areas};
 use crate::space::Space;
 use crate::state::TxState;
 use crate::zones::{Active, Zones};
+
+/// What the heap says about itself, in a cell of the pool. Written last when a heap is made: without it there is none.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Persist)]
+pub(crate) struct State {
+    pub(crate) policy: u64,
+    /// 1 if the backup follows main; under another policy it does not.
+    pub(crate) backup: u64,
+    pub(crate) slots: u64,
+    pub(crate) log_bytes: u64,
+    pub(crate) zone_bytes: u64,
+    /// Offset of the block that holds the root pointer.
+    pub(crate) root: u64,
+}
+
+impl State {
+    pub(crate) fn is_sound(&self) -> bool {
+        let zones = self.zone_bytes.is_power_of_two() && self.zone_bytes >= 4096;
+        zones && (1..=SLOTS_MAX as u64).contains(&self.slots) && self.backup <= 1
+    }
+}
 
 /// What is found of a heap in a pool, or made there.
 pub(crate) struct Parts {
@@ -40,7 +65,7 @@ pub(crate) fn make_root(pool: &Pool, alloc: &Allocator) -> Result<u64> {
     Ok(block.offset())
 }
 
-/// Regions for the backup and the zone table, large enough for main as it is, or to be made so by [`Core::grow_backup`]. What is there already
+/// Regions for the backup and the zone table, large enough for main as it is, or to be made so by [`Ground::grow_backup`]. What is there already
 /// is from another policy's time, or from a change of policy that did not come to its end.
 pub(crate) fn add_backup(pool: &Pool, alloc: &Allocator, state: &State) -> Result<Follower> {
     let main: u64 = alloc.spaces().iter().map(|s| s.end - s.start).sum();
@@ -54,9 +79,6 @@ pub(crate) fn add_backup(pool: &Pool, alloc: &Allocator, state: &State) -> Resul
     let marks = cell::are_apart(pool).then(|| take(MARKS, AHEAD * 8 * backup.len().div_ceil(state.zone_bytes)));
     Ok(Follower::Backup(backup, zones, marks.transpose()?))
 }
-
-/// The region of second marks has room for a heap so many times as large: it takes an entry of the directory seldom.
-const AHEAD: u64 = 16;
 
 pub(crate) fn assemble(pool: &Pool, options: &Options, policy: Policy, state: &State, parts: Parts) -> Core {
     let slots = state.slots as usize;
@@ -80,7 +102,7 @@ pub(crate) fn assemble(pool: &Pool, options: &Options, policy: Policy, state: &S
             copies = Some(Copies::new(pool, cell.get().epoch, line, options.failpoints));
         }
     }
-    Core {
+    let ground = Ground {
         policy,
         intents: options.intents,
         pool: pool.clone(),
@@ -89,21 +111,24 @@ pub(crate) fn assemble(pool: &Pool, options: &Options, policy: Policy, state: &S
         backup,
         zones,
         copies,
+        growing: Mutex::new(parts.backup),
+        bytes_max,
+        batch: options.batch,
+        extents: AtomicU64::new(0),
+        trouble: Mutex::new(None),
+        failpoints: options.failpoints,
+    };
+    Core {
+        ground,
         slots: Slots::new(slots),
         queue: Queue::default(),
         logs: parts.rings.into_iter().map(|ring| OwnMutex::new(Log::new(ring))).collect(),
         active: (0..slots).map(|_| Active::default()).collect(),
         states: PerSlot::new(slots, TxState::default),
         counters: (0..slots).map(|_| Counters::default()).collect(),
-        growing: Mutex::new(parts.backup),
-        bytes_max,
-        batch: options.batch,
         checksum_max: options.checksum_max,
         root: state.root,
         cleaned: AtomicU64::new(0),
-        trouble: Mutex::new(None),
-        extents: AtomicU64::new(0),
-        failpoints: options.failpoints,
         door: Door::default(),
     }
 }
@@ -143,7 +168,7 @@ pub(crate) fn switch(
         Policy::InPlacePartial => {
             let (region, copies) = partial::regions(&pool, options.share().unwrap_or(partial::SHARE))?;
             core = reassemble(core, options, wanted, state, Follower::Copies(region, copies));
-            core.begin_copies(options)?; // before the policy is told: copies of an earlier time are void
+            core.ground.begin_copies(options.share())?; // before the policy is told: copies of an earlier time are void
             cell.update_mirrored(state)?;
         }
         Policy::None | Policy::Undo | Policy::Eaw => {
@@ -157,48 +182,5 @@ pub(crate) fn switch(
 fn reassemble(core: Core, options: &Options, policy: Policy, state: &State, backup: Follower) -> Core {
     let pool = core.pool.clone();
     let rings = core.logs.into_iter().map(|log| log.into_inner().ring).collect();
-    assemble(&pool, options, policy, state, Parts { alloc: core.alloc, rings, backup })
-}
-
-impl Core {
-    /// Makes the backup as large as main, if main grew under another policy.
-    pub(crate) fn grow_backup(&self) -> Result<()> {
-        let mut growing = self.growing.lock();
-        if let Follower::Backup(backup, zones, marks) = &mut *growing {
-            self.follow(backup, zones, marks.as_mut(), self.main.len())?;
-        }
-        Ok(())
-    }
-
-    /// Makes backup, zone table and second marks large enough for `bytes` bytes of main.
-    pub(crate) fn follow(
-        &self,
-        backup: &mut Region,
-        zones: &mut Region,
-        marks: Option<&mut Region>,
-        bytes: u64,
-    ) -> Result<()> {
-        if bytes > backup.len() {
-            self.pool.grow_region(backup, bytes - backup.len())?;
-            self.backup.update(areas(backup));
-        }
-        let (old, wanted) = (self.zones.capacity(), self.backup.len().div_ceil(self.zones.bytes()));
-        if wanted > old {
-            let more = Zones::table_bytes(self.zones.bytes(), (wanted - old) * self.zones.bytes());
-            self.pool.grow_region(zones, more)?;
-            // First the second marks: whoever sees the zones finds them.
-            if let Some(marks) = marks {
-                let entries = self.zones.seconds.entries(8);
-                let capacity: u64 =
-                    areas(zones).map(|area| (area.end - area.start) / Zones::stride(self.zones.bytes())).sum();
-                if capacity > entries {
-                    self.pool.grow_region(marks, 8 * (AHEAD * capacity - entries))?;
-                    self.zones.seconds.update(areas(marks));
-                }
-            }
-            self.zones.table.update(areas(zones));
-            self.zones.clean_new(old)?;
-        }
-        Ok(())
-    }
+    assemble(&pool, options, policy, state, Parts { alloc: core.ground.alloc, rings, backup })
 }

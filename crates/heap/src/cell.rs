@@ -5,8 +5,7 @@
 use pmem::{Area, Persist, Pool, Region, SlotState, TwoSlot};
 use tx::Result;
 
-use crate::core::STATE;
-use crate::zones::PAGE;
+use crate::regions::{PAGE, STATE};
 
 /// Bytes of the region of a cell of this type.
 pub(crate) fn region_bytes<T: Persist>(apart: bool) -> u64 {

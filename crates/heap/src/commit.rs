@@ -1,23 +1,17 @@
 //! How a transaction ends, by policy. The barriers are counted here, and in `docs/barriers.md`.
 
-use std::sync::atomic::Ordering::Relaxed;
-
-use pmem::{Block, Error as PoolError, Position, Result as PoolResult};
+use pmem::{Block, Intent};
 use tx::{Error, Result};
 
 use crate::core::{Core, Counters};
+use crate::counted::behind;
 use crate::failpoints::Step;
 use crate::lock;
 use crate::log::{Log, Parts};
 use crate::options::{Intents, Policy};
-use crate::raw::{self, Claim};
-use crate::record::{self, Bytes, COMMIT, END, SPILLED, is_short};
-use crate::staged::{Stage, behind};
+use crate::record::{self, Bytes, COMMIT, END, is_short};
+use crate::stage::Stage;
 use crate::state::Set;
-use crate::transaction::collect;
-
-/// Payloads over a quarter of the ring are kept in a block of the heap.
-const RING_SHARE: u64 = 4;
 
 impl Core {
     /// Makes the transaction in `slot` durable, and gives its locks up.
@@ -35,7 +29,7 @@ impl Core {
                 self.intents_are_void(slot);
             }
             if set.rewrites {
-                self.logs[slot].lock().give_back(slot, set);
+                self.logs[slot].lock().give_back(slot, |word| set.give_back(word));
             }
             for held in &set.held {
                 match held.write {
@@ -84,7 +78,7 @@ impl Core {
             // The earlier records must not come up again once others may write their objects.
             let mut log = self.logs[slot].lock();
             match self.policy {
-                Policy::Eaw => log.give_back(slot, set), // nothing of them has changed
+                Policy::Eaw => log.give_back(slot, |word| set.give_back(word)), // nothing of them has changed
                 _ => log.settle(self)?,
             }
         }
@@ -99,22 +93,6 @@ impl Core {
             }
         }
         undone
-    }
-
-    /// Gives up what was only read. The last lock is taken, and nothing that is read now can make another one wait for what is committed here: strict is what is
-    /// written, which stays locked to the barrier. Before the first flush: an atomic operation behind it would wait for it, as the drain does.
-    #[inline]
-    pub(crate) fn end_reads(&self, set: &mut Set) {
-        set.held.iter().filter(|held| !held.write).for_each(|held| lock::end_read(held.word.get()));
-        set.reads_over = true;
-    }
-
-    #[track_caller]
-    pub(crate) fn flush_writes(&self, writes: &[Bytes]) -> Result<()> {
-        for &(offset, len) in writes {
-            self.pool.flush(offset, len)?;
-        }
-        Ok(())
     }
 
     // ---- none: one barrier ------------------------------------------------------------------------------------------
@@ -227,16 +205,10 @@ impl Core {
 
     /// What was written is readers' from here on; writers of other slots settle this one first.
     #[inline]
-    pub(crate) fn set_pending(&self, slot: usize, set: &Set) {
+    fn set_pending(&self, slot: usize, set: &Set) {
         for (word, _) in &set.words {
             lock::set_pending(word.get(), slot);
         }
-    }
-
-    /// For the coordinator.
-    #[inline]
-    pub(crate) fn tell_pending(&self, slot: usize, log: &Log) {
-        self.counters[slot].pending.store(log.pending() as u64, Relaxed);
     }
 
     fn flush_long(&self, set: &Set) -> Result<()> {
@@ -244,13 +216,6 @@ impl Core {
             self.pool.flush(offset, len)?;
         }
         Ok(())
-    }
-
-    /// What the transaction has left in a range.
-    #[inline]
-    pub(crate) fn written(&self, &(offset, len): &Bytes) -> &[u8] {
-        // the transaction is the writer of these bytes, and at its end.
-        raw::bytes(Claim::Writer, self, &self.pool, offset, len).unwrap_or_default() // was in bounds when it was written
     }
 
     /// What must wait for the barrier, for tests in front of it.
@@ -263,96 +228,6 @@ impl Core {
             set.intents.iter().try_for_each(|intent| self.alloc.apply(intent, &mut log.lines))?;
         }
         Ok(())
-    }
-
-    /// Appends a transaction's last record, with the checksum over what it vouches for elsewhere. Where the ring is full it makes room of earlier transactions' records; if the
-    /// transaction's own are in the way, with what is skipped at the ring's end, the payload moves to a block, for whose name there is room (`undo::END_ROOM`). A block is given up
-    /// if there is no record to name it.
-    /// The result is one for registers: see `tx::engine::Attempt`.
-    #[inline]
-    pub(crate) fn append_last(
-        &self,
-        slot: usize,
-        log: &mut Log,
-        payload: &mut Vec<u8>,
-        spill: &mut Option<Block>,
-        outside: Option<u64>,
-    ) -> Result<Position, Box<Error>> {
-        match self.append(log, payload, outside) {
-            Ok(end) => Ok(end),
-            Err(error) => self.append_otherwise(slot, log, payload, spill, outside, error).map_err(Box::new),
-        }
-    }
-
-    #[inline]
-    fn append(&self, log: &mut Log, payload: &[u8], outside: Option<u64>) -> PoolResult<Position> {
-        if self.failpoints.skips(Step::Appended) {
-            let (unretired, capacity) = (log.ring.unretired(), log.ring.capacity());
-            return Err(PoolError::RingFull { unretired, capacity, wanted: payload.len() as u64 });
-        }
-        Ok(log.ring.append_checksummed(&[payload], outside)?.end)
-    }
-
-    #[cold]
-    fn append_otherwise(
-        &self,
-        slot: usize,
-        log: &mut Log,
-        payload: &mut Vec<u8>,
-        spill: &mut Option<Block>,
-        outside: Option<u64>,
-        error: PoolError,
-    ) -> Result<Position> {
-        let appended = match error {
-            PoolError::RingFull { .. } => self.append_with_room(slot, log, payload, spill, outside),
-            other => Err(other.into()),
-        };
-        if appended.is_err()
-            && let Some(block) = spill.take()
-        {
-            self.cancel_own(block)?;
-        }
-        appended
-    }
-
-    fn append_with_room(
-        &self,
-        slot: usize,
-        log: &mut Log,
-        payload: &mut Vec<u8>,
-        spill: &mut Option<Block>,
-        outside: Option<u64>,
-    ) -> Result<Position> {
-        log.settle(self)?;
-        match self.append(log, payload, outside) {
-            Err(PoolError::RingFull { .. }) if spill.is_none() => {}
-            other => return Ok(other?),
-        }
-        *spill = Some(self.spill(slot, log, payload)?);
-        Ok(self.append(log, payload, outside)?)
-    }
-
-    #[inline]
-    pub(crate) fn spill_if_long(&self, slot: usize, log: &mut Log, payload: &mut Vec<u8>) -> Result<Option<Block>> {
-        if payload.len() as u64 <= log.ring.capacity() / RING_SHARE {
-            return Ok(None);
-        }
-        self.spill(slot, log, payload).map(Some)
-    }
-
-    /// Moves a payload to a block of its own, persistently, and replaces it by its place and checksum. One barrier.
-    #[cold]
-    fn spill(&self, slot: usize, log: &mut Log, payload: &mut Vec<u8>) -> Result<Block> {
-        let len = payload.len() as u64;
-        let block = self.reserve_own(slot, len)?;
-        // reserved just now, locked, and named nowhere.
-        raw::bytes_mut(Claim::Reserved, self, &self.pool, block.offset(), len)?.copy_from_slice(payload);
-        self.pool.flush(block.offset(), len)?;
-        log.drain(self)?;
-        let checksum = self.pool.checksum_key(block.offset()).checksum(payload);
-        record::begin(payload, SPILLED, &[(block.offset(), len)]);
-        payload.extend_from_slice(&checksum.to_le_bytes());
-        Ok(block)
     }
 
     /// Copies that were made for this transaction are sure on media before anybody else has their objects.
@@ -463,20 +338,6 @@ impl Core {
         log.push(self, &parts, &mut Stage::default());
         self.tell_pending(slot, log);
     }
-
-    /// None of these resolves from now on; nobody gets them before the record that tells of it is gone.
-    #[inline]
-    pub(crate) fn out_of_use(&self, freed: &mut Vec<Block>, own: Option<Block>) {
-        for block in &*freed {
-            behind::modifies();
-            self.after_durable(self.alloc.begin_free(block).map_err(Error::from));
-        }
-        if let Some(block) = own {
-            behind::modifies();
-            self.after_durable(self.retire_own(&block));
-            freed.push(block);
-        }
-    }
 }
 
 /// Whether the record carries all that was written to this block. The ranges are in order, and apart.
@@ -510,4 +371,23 @@ fn forget_fresh(set: &mut Set) {
         }
     }
     set.writes = rest;
+}
+
+/// What the transaction allocated and freed, for its record.
+fn collect(set: &mut Set) {
+    set.intents.clear();
+    set.freed.clear();
+    if set.allocs + set.frees == 0 {
+        return;
+    }
+    for held in &set.held {
+        match (held.fresh, held.freed) {
+            (true, false) => set.intents.push(Intent::alloc(&held.block)),
+            (false, true) => set.intents.push(Intent::free(&held.block)),
+            _ => {}
+        }
+        if held.freed {
+            set.freed.push(held.block);
+        }
+    }
 }

@@ -12,8 +12,7 @@ use std::ptr::NonNull;
 use tx::Result;
 
 use crate::raw::Aligned;
-use crate::record::Bytes;
-use crate::state::covers;
+use crate::record::{Bytes, covers};
 
 /// An entry: a range of main, and where its bytes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,12 +5,13 @@
 use pmem::{Allocator, Ring};
 use tx::{Handover, Result};
 
-use crate::assemble::{Parts, add_backup, assemble, rebuild};
+use crate::assemble::{Parts, State, add_backup, assemble, rebuild};
 use crate::cell;
-use crate::core::{Follower, LOGS, MAIN, STATE};
-use crate::heap::{Heap, State, state_is_sound};
+use crate::follower::Follower;
+use crate::heap::Heap;
 use crate::options::{LAYOUT, Options, Policy};
 use crate::partial;
+use crate::regions::{LOGS, MAIN, STATE};
 
 impl Heap {
     /// Takes over the objects that another engine has given up, with all that they hold, and their root: afterwards they are a heap, in the same pool, with the policy of the options. No object is
@@ -35,7 +36,7 @@ fn prepare(from: &Handover, options: &Options) -> Result<()> {
     let apart = cell::are_apart(pool) || pool.info().regions.iter().all(|region| region.name != STATE);
     let region = from.part(STATE, cell::region_bytes::<State>(apart))?;
     // Of the sizes that an earlier heap had its regions are.
-    let earlier = cell::open::<State>(region).ok().map(|(cell, _)| cell.get()).filter(state_is_sound);
+    let earlier = cell::open::<State>(region).ok().map(|(cell, _)| cell.get()).filter(State::is_sound);
     let policy = options.policy.unwrap_or_default();
     let mut state = State {
         policy: policy.code(),
@@ -56,7 +57,7 @@ fn prepare(from: &Handover, options: &Options) -> Result<()> {
         Policy::None | Policy::Undo | Policy::Eaw => Follower::Nothing,
     };
     let mut core = assemble(pool, options, policy, &state, Parts { alloc, rings, backup });
-    core.begin_copies(options)?; // those of an earlier time are void
+    core.ground.begin_copies(options.share())?; // those of an earlier time are void
     if policy == Policy::InPlace {
         core.grow_backup()?;
         rebuild(&core)?;

@@ -2,35 +2,22 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 use pmem::sync::Mutex;
-use pmem::{Allocator, Domain, Error as PoolError, Persist, Pool, Ring, SlotState, SpaceFor, TwoSlot};
+use pmem::{Allocator, Domain, Error as PoolError, Pool, Ring, SlotState, SpaceFor, TwoSlot};
 use tx::{Engine, Error, Handover, Isolation, Result};
 
-use crate::assemble::{Parts, add_backup, assemble, make_root, rebuild, switch};
+use crate::assemble::{Parts, State, add_backup, assemble, make_root, rebuild, switch};
 use crate::cell;
 use crate::coordinator::Coordinator;
-use crate::core::{BACKUP, COPIES, COPIES_STATE, Core, Follower, LOGS, MAIN, MARKS, STATE, ZONES};
+use crate::core::Core;
+use crate::follower::Follower;
+use crate::locking::Tx;
 use crate::options::{Intents, LAYOUT, Options, Policy};
 use crate::partial;
 use crate::recovery::{self, Recovery};
+use crate::regions::{BACKUP, COPIES, COPIES_STATE, LOGS, MAIN, MARKS, STATE, ZONES};
 use crate::stats::Stats;
-use crate::transaction::Tx;
-
-/// What the heap says about itself, in a cell of the pool. Written last when a heap is made: without it there is none.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Persist)]
-pub(crate) struct State {
-    pub(crate) policy: u64,
-    /// 1 if the backup follows main; under another policy it does not.
-    pub(crate) backup: u64,
-    pub(crate) slots: u64,
-    pub(crate) log_bytes: u64,
-    pub(crate) zone_bytes: u64,
-    /// Offset of the block that holds the root pointer.
-    pub(crate) root: u64,
-}
 
 /// A heap of objects, changed by transactions that are atomic and durable, as far as its [`Policy`] goes.
 ///
@@ -155,7 +142,7 @@ impl Heap {
         let mut cell = cell::create(cell, &state)?;
         cell.update_mirrored(&state)?;
         let mut core = assemble(pool, options, policy, &state, Parts { alloc, rings, backup });
-        core.begin_copies(options)?;
+        core.ground.begin_copies(options.share())?;
         if policy == Policy::InPlace {
             core.zones.clean_new(0)?;
         }
@@ -215,7 +202,7 @@ impl Heap {
         tx::pass_over(pool, "mvcc");
         let (mut cell, other_slot) = cell::open::<State>(pool.region(STATE)?)?;
         let mut state = cell.get();
-        let stored = Policy::from_code(state.policy).filter(|_| state_is_sound(&state));
+        let stored = Policy::from_code(state.policy).filter(|_| state.is_sound());
         let stored = stored.ok_or_else(|| Error::Damaged {
             what: "heap state",
             offset: 0,
@@ -268,7 +255,7 @@ impl Heap {
         let core = match wanted == stored {
             true if pool.is_read_only() => core,
             true => {
-                core.begin_copies(options)?;
+                core.ground.begin_copies(options.share())?;
                 core
             }
             false => {
@@ -483,6 +470,32 @@ fn end(core: Arc<Core>) -> Result<Pool> {
     Ok(pool)
 }
 
+impl Options {
+    /// Makes a heap in a new file: [`Heap::create`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn create(&self, path: impl AsRef<Path>) -> Result<Heap> {
+        Heap::create(path, self)
+    }
+
+    /// Opens the heap at `path`, and recovers it if it was not closed: [`Heap::open`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<Heap> {
+        Heap::open(path, self)
+    }
+
+    /// Opens the heap at `path`, or makes one if nothing is there: [`Heap::open_or_create`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open_or_create(&self, path: impl AsRef<Path>) -> Result<Heap> {
+        Heap::open_or_create(path, self)
+    }
+}
+
 impl Engine for Heap {
     type Tx<'a> = Tx<'a>;
 
@@ -496,26 +509,10 @@ impl Engine for Heap {
 
     #[inline]
     fn begin(&self, isolation: Isolation) -> Result<Tx<'_>> {
-        Tx::begin(self, isolation)
+        Tx::begin(&self.core, isolation)
     }
 
     fn queue(&self) -> Option<&dyn tx::Queue> {
         Some(&*self.core)
-    }
-}
-
-pub(crate) fn state_is_sound(state: &State) -> bool {
-    let zones = state.zone_bytes.is_power_of_two() && state.zone_bytes >= 4096;
-    zones && (1..=crate::lock::SLOTS_MAX as u64).contains(&state.slots) && state.backup <= 1
-}
-
-impl Core {
-    /// What is closed last, everything else being dropped.
-    pub(crate) fn into_last(self) -> (Pool, Allocator) {
-        (self.pool, self.alloc)
-    }
-
-    pub(crate) fn commits(&self) -> u64 {
-        self.counters.iter().map(|c| c.commits.load(Relaxed)).sum()
     }
 }

@@ -16,8 +16,7 @@ impl Core {
     #[track_caller]
     pub(crate) fn declare(&self, slot: usize, ranges: &[Bytes]) -> Result<()> {
         let needed = 8 + 16 * ranges.len() as u64;
-        self.door.pass();
-        let mut log = self.logs[slot].lock();
+        let mut log = self.open_log(slot);
         let fits = |log: &Log| log.ring.unretired() + log.ring.takes(needed) <= log.ring.capacity() / 2;
         if !fits(&log) {
             log.settle(self)?; // earlier transactions' records make room

@@ -10,27 +10,29 @@
 //! |---|---|
 //! | `heap`, `options` | [`Heap::create`], [`Heap::open`]; `begin` claims a slot |
 //! | `assemble` | what a heap is put together from; a change of policy |
-//! | `transaction`, `state` | resolves pointers, takes locks, hands references out, notes what is written |
+//! | `core`, `ground` | what is open: slots, logs, locks; below them the pool, main and its second copy |
+//! | `locking`, `transaction`, `state` | resolves pointers, takes locks, hands references out, notes what is written |
 //! | `lock`, `queue` | the lock word of a block; in which order those get it who met a conflict |
 //! | `zones` | in place: marks the zone dirty before the first write into it |
-//! | `copies`, `arena`, `partial` | in place with a partial backup: makes copies before the first write; where they are; opening and recovery |
+//! | `cover`, `copies`, `partial` | in place with a partial backup: makes copies before the first write; where they are; opening |
 //! | `intents` | in place, if it is to be so: says in the log what is about to be written |
-//! | `staged` | what is overwritten unseen, until the commit |
+//! | `stage`, `staged` | what is overwritten unseen, until the commit |
 //! | `undo` | undo: keeps the old bytes before a write |
 //! | `nested` | eaw: savepoints, and nested top actions |
-//! | `entries`, `redo` | eaw: what is written waits in entries; the commit logs them and then stores them; recovery |
+//! | `entries`, `redo` | eaw: what is written waits in entries; the commit logs them and then stores them |
 //! | `own` | blocks for logs |
-//! | `commit`, `record` | makes it durable by a record in the slot's ring, or takes it back |
+//! | `commit`, `ending`, `record` | makes it durable by a record in the slot's ring, or takes it back |
 //! | `log` | what is committed and not yet settled; settling |
 //! | `pending` | the objects of that, and what their slot owes before it writes one again |
 //! | `coordinator` | settles slots that have gone idle |
-//! | `recovery` | finishes or undoes what a crash left |
+//! | `growth`, `follower` | more room; what grows with main |
+//! | `recovery` | finishes or undoes what a crash left, by policy |
 //! | `backup` | a copy beside running transactions |
 //! | `handover` | takes over the objects of another engine |
 //! | `scrub`, `stats` | repairs what went bad at rest; counts |
 //! | `failpoints` | for tests that must be seen to fail |
-//! | `cell` | where cells that say what the heap is have their slots |
-//! | `core`, `space`, `raw` | what they share; main and backup as lines of bytes; the unsafe code |
+//! | `regions`, `cell` | the heap's regions in its pool; where cells that say what the heap is have their slots |
+//! | `space`, `hash`, `counted`, `raw` | main and backup as lines of bytes; maps by address; what tests count; the unsafe code |
 //!
 //! # What it costs in memory
 //!
@@ -62,13 +64,13 @@
 //!    `backoff` says, and starts again. From the 17th conflict on it waits in the heap's queue
 //!    (`queue`): it marks the objects that it met conflicts at, and gets them before all that come
 //!    later.
-//! 2. `transaction` `Tx::begin` claims a slot (`slots`): its state, its log. The thread gets the
+//! 2. `locking` `Tx::begin` claims a slot (`slots`): its state, its log. The thread gets the
 //!    slot it had.
 //! 3. `write`: the allocator resolves the pointer to one live block; the block's lock word
 //!    (`lock`) lies beside it in the chunk table. Free: it is ours. Pending in another slot: that
 //!    slot is settled first. In use: a conflict, at once.
 //! 4. `zones` `enter`: the zone is marked dirty; only the first write into a clean zone pays a
-//!    barrier. With a partial backup `copies` `cover` instead: who finds no copy of the object
+//!    barrier. With a partial backup `cover` instead: who finds no copy of the object
 //!    makes one, one barrier.
 //! 5. The caller changes main itself, through `&mut`. `put_bytes` overwrites without looking: the
 //!    bytes wait beside (`staged`), and go to main before anything else is done with their object,
@@ -96,7 +98,7 @@
 //! 3. In every zone that is marked dirty main becomes what the backup is, where they differ.
 //!    Barrier. The marks go. Barrier.
 //!
-//! Partial instead: `partial` `find` takes the copies whose tag and proof verify, and makes them
+//! Partial instead: `copies` `find` takes the copies whose tag and proof verify, and makes them
 //! sure, a barrier if any was not; what is durable goes forward into the copies, or into main
 //! where there is none; rings retired; `restore` makes main what the copies are, barrier;
 //! `begin_copies` begins another epoch, which voids them.
@@ -120,7 +122,6 @@
 
 #![deny(unsafe_code)]
 
-mod arena;
 mod assemble;
 mod backup;
 mod cell;
@@ -128,12 +129,20 @@ mod commit;
 mod coordinator;
 mod copies;
 mod core;
+mod counted;
+mod cover;
+mod ending;
 mod entries;
 mod failpoints;
+mod follower;
+mod ground;
+mod growth;
 mod handover;
+mod hash;
 mod heap;
 mod intents;
 mod lock;
+mod locking;
 mod log;
 mod nested;
 mod options;
@@ -146,8 +155,10 @@ mod raw;
 mod record;
 mod recovery;
 mod redo;
+mod regions;
 mod scrub;
 mod space;
+mod stage;
 mod staged;
 mod state;
 mod stats;
@@ -161,8 +172,8 @@ pub use failpoints::Step;
 pub use heap::Heap;
 #[cfg(feature = "failpoints")]
 pub use lock::{lock_words_changed, marks_lost};
+pub use locking::Tx;
 pub use options::{Intents, Options, Policy};
 pub use recovery::Recovery;
 pub use scrub::Scrubbed;
 pub use stats::Stats;
-pub use transaction::Tx;

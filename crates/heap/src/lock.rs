@@ -15,7 +15,8 @@ use std::sync::atomic::{
 
 use pmem::sync::{switch_point, unpark};
 
-use crate::staged::behind;
+use crate::counted::behind;
+use crate::raw::Word;
 
 #[cfg(feature = "failpoints")]
 thread_local! {
@@ -85,6 +86,12 @@ pub(crate) type Attempt = Result<(), State>;
 #[inline]
 pub(crate) fn load(word: &AtomicU32) -> State {
     state(word.load(Acquire))
+}
+
+impl std::fmt::Debug for Word {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}", load(self.get()))
+    }
 }
 
 /// Whether threads queue for it.

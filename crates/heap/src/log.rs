@@ -17,15 +17,15 @@ use pmem::{Block, Error as PoolError, FlushSet, Intent, Moment, Persisted, Posit
 use tx::Result;
 
 use crate::copies::{Copied, join};
-use crate::core::Core;
+use crate::counted::behind;
 use crate::failpoints::Step;
+use crate::ground::Ground;
 use crate::lock::{self, Attempt};
 use crate::options::Policy;
 use crate::pending::{Owed, Pending, Told};
 use crate::raw::{self, Claim, Word};
 use crate::record::{self, Bytes, RETIRED, SHORT};
-use crate::staged::{self, Stage, behind};
-use crate::state::Set;
+use crate::stage::{self, Stage};
 
 /// Bytes that are copied together, however few transactions they are of: more would leave the near cache before.
 const BATCH_BYTES: u64 = 16 << 10;
@@ -154,13 +154,13 @@ impl Log {
     /// The one drain of a commit, with everything else that waits for one.
     #[inline]
     #[track_caller]
-    pub(crate) fn drain(&mut self, core: &Core) -> Result<()> {
-        core.pool.flush_set(&mut self.lines)?;
-        let persisted = core.pool.drain()?;
+    pub(crate) fn drain(&mut self, ground: &Ground) -> Result<()> {
+        ground.pool.flush_set(&mut self.lines)?;
+        let persisted = ground.pool.drain()?;
         behind::drained();
         self.ring.forced(&persisted);
         self.drained(&persisted);
-        self.unlock_early(core)
+        self.unlock_early(ground)
     }
 
     fn drained(&mut self, persisted: &Persisted) {
@@ -186,9 +186,9 @@ impl Log {
 
     /// What must wait for the retirement, for tests in front of it.
     #[inline]
-    fn unlock_early(&mut self, core: &Core) -> Result<()> {
-        let release = core.failpoints.skips(Step::ReleaseLate);
-        if !release && !core.failpoints.skips(Step::UnlockLate) {
+    fn unlock_early(&mut self, ground: &Ground) -> Result<()> {
+        let release = ground.failpoints.skips(Step::ReleaseLate);
+        if !release && !ground.failpoints.skips(Step::UnlockLate) {
             return Ok(());
         }
         let words: usize = self.queue.range(..self.stable).map(|c| c.words).sum();
@@ -196,7 +196,7 @@ impl Log {
         if release {
             let frees: usize = self.queue.range(..self.stable).map(|c| c.frees).sum();
             self.queue.range_mut(..self.stable).for_each(|c| c.frees = 0);
-            self.frees.drain(..frees).try_for_each(|block| core.alloc.release(block))?;
+            self.frees.drain(..frees).try_for_each(|block| ground.alloc.release(block))?;
         }
         Ok(())
     }
@@ -204,29 +204,29 @@ impl Log {
     /// After the drain behind a record: what it retired, and one before it, is gone for good. One alone could go bad, and the locks given up
     /// for it have let others change what the records that come up again then would change back.
     #[inline]
-    pub(crate) fn after_append(&mut self, core: &Core) {
-        self.gone = if core.failpoints.skips(Step::RetireTwice) { self.retiring } else { self.announced };
+    pub(crate) fn after_append(&mut self, ground: &Ground) {
+        self.gone = if ground.failpoints.skips(Step::RetireTwice) { self.retiring } else { self.announced };
         self.announced = std::mem::take(&mut self.retiring);
     }
 
     /// Gives up what transactions that are gone still hold. The next transaction does that: right behind a drain, the atomic operations would wait
     /// for it.
     #[inline]
-    pub(crate) fn release(&mut self, core: &Core) -> Result<()> {
+    pub(crate) fn release(&mut self, ground: &Ground) -> Result<()> {
         let gone = std::mem::take(&mut self.gone);
         self.announced -= gone;
-        (0..gone).try_for_each(|_| self.pop(core))
+        (0..gone).try_for_each(|_| self.pop(ground))
     }
 
     /// Takes note of a transaction that the next drain makes durable. Should it fail, nothing here matters any more.
     #[inline]
-    pub(crate) fn push(&mut self, core: &Core, parts: &Parts<'_>, stage: &mut Stage) {
+    pub(crate) fn push(&mut self, ground: &Ground, parts: &Parts<'_>, stage: &mut Stage) {
         // One or two elements are the rule: `extend` would prepare for many.
         for &range in parts.ranges {
             let mut image = [0; SHORT as usize];
-            if core.policy != Policy::Eaw && record::is_short(&range) {
+            if ground.policy != Policy::Eaw && record::is_short(&range) {
                 // the transaction is the writer of these bytes, and at its end.
-                let main = raw::bytes(Claim::Writer, core, &core.pool, range.0, range.1).unwrap_or_default(); // was in bounds before
+                let main = raw::bytes(Claim::Writer, ground, &ground.pool, range.0, range.1).unwrap_or_default(); // was in bounds before
                 image[..main.len()].copy_from_slice(main);
             }
             self.uncopied += range.1;
@@ -262,26 +262,26 @@ impl Log {
     /// right before a commit's drain, which then waits for both: an atomic read-modify-write in between would wait for the copies alone.
     #[inline]
     #[track_caller]
-    pub(crate) fn copy_if_due(&mut self, core: &Core) {
+    pub(crate) fn copy_if_due(&mut self, ground: &Ground) {
         let waiting = self.queue.len() - self.copied;
         let filled = self.uncopied >= BATCH_BYTES || self.ring.unretired() > self.ring.capacity() / 4;
-        if waiting >= core.batch || waiting > 0 && filled {
-            core.after_durable(self.copy(core)); // of transactions that are
+        if waiting >= ground.batch || waiting > 0 && filled {
+            ground.after_durable(self.copy(ground)); // of transactions that are
         }
     }
 
-    fn pop(&mut self, core: &Core) -> Result<()> {
+    fn pop(&mut self, ground: &Ground) -> Result<()> {
         let Some(gone) = self.queue.pop_front() else { return Ok(()) };
         self.copied -= 1;
         self.stable -= 1;
         self.words.pop(gone.words);
         self.carrying -= usize::from(gone.short);
         for block in self.frees.drain(..gone.frees) {
-            if let Some(copies) = &core.copies {
-                copies.forget_block(&block);
+            if let Some(copies) = &ground.copies {
+                copies.catalog.forget_block(&block);
             }
             behind::modifies();
-            core.alloc.release(block)?;
+            ground.alloc.release(block)?;
         }
         self.settled += 1;
         Ok(())
@@ -291,9 +291,9 @@ impl Log {
 
     /// Copies what was committed to the backup, and carries its intents out.
     #[track_caller]
-    pub(crate) fn copy(&mut self, core: &Core) -> Result<()> {
-        if !core.failpoints.skips(Step::DoubtStays) {
-            core.pool.check_usable()?; // the last entry's own drain may have failed: then nobody knows whether it was committed
+    pub(crate) fn copy(&mut self, ground: &Ground) -> Result<()> {
+        if !ground.failpoints.skips(Step::DoubtStays) {
+            ground.pool.check_usable()?; // the last entry's own drain may have failed: then nobody knows whether it was committed
         }
         let here = thread_number();
         if self.copied > self.stable && self.copied_by != here {
@@ -302,26 +302,26 @@ impl Log {
         }
         while let Some(intent) = self.intents.front() {
             behind::modifies();
-            core.alloc.apply(intent, &mut self.lines)?;
+            ground.alloc.apply(intent, &mut self.lines)?;
             self.intents.pop_front();
         }
-        if core.copies.is_some() {
-            self.copy_to_copies(core)?;
+        if ground.copies.is_some() {
+            self.copy_to_copies(ground)?;
         }
-        if core.policy == Policy::InPlace {
-            self.copy_to_backup(core)?;
+        if ground.policy == Policy::InPlace {
+            self.copy_to_backup(ground)?;
         }
-        if core.policy == Policy::Eaw {
-            self.flush_stored(core)?;
+        if ground.policy == Policy::Eaw {
+            self.flush_stored(ground)?;
         }
         self.uncopied = 0;
         for entry in self.queue.range_mut(self.copied..) {
             entry.intents = 0;
         }
         self.copied = self.queue.len();
-        self.copied_at = Some(core.pool.moment());
+        self.copied_at = Some(ground.pool.moment());
         self.copied_by = here;
-        if core.failpoints.skips(Step::RetireLate) {
+        if ground.failpoints.skips(Step::RetireLate) {
             self.copies_are_stable();
         }
         Ok(())
@@ -329,12 +329,12 @@ impl Log {
 
     /// Policy `eaw`: flushes what the commits have stored in main, each line once.
     #[track_caller]
-    fn flush_stored(&mut self, core: &Core) -> Result<()> {
+    fn flush_stored(&mut self, ground: &Ground) -> Result<()> {
         let (from, _) = self.to_copy(self.stable..self.copied);
         for &Written { range: (offset, len), .. } in self.ranges.range(from..) {
             match len <= FEW_LINES * pmem::LINE {
-                true => core.pool.add_lines(&mut self.lines, offset, len),
-                false => drop(core.pool.flush(offset, len)?),
+                true => ground.pool.add_lines(&mut self.lines, offset, len),
+                false => drop(ground.pool.flush(offset, len)?),
             }
         }
         Ok(())
@@ -342,10 +342,10 @@ impl Log {
 
     /// Puts the ranges that are not copied into the backup.
     #[track_caller]
-    fn copy_to_backup(&mut self, core: &Core) -> Result<()> {
+    fn copy_to_backup(&mut self, ground: &Ground) -> Result<()> {
         let (mut range, _) = self.to_copy(self.stable..self.copied);
         // Each begins with a miss: some of them at a time.
-        let touch = |written: &Written| core.touch_backup(written.range);
+        let touch = |written: &Written| ground.touch_backup(written.range);
         let mut ahead = self.ranges.range(range..);
         ahead.by_ref().take(AHEAD).for_each(touch);
         for entry in self.queue.range_mut(self.copied..) {
@@ -355,55 +355,55 @@ impl Log {
             {
                 ahead.by_ref().take(1).for_each(touch);
                 if let Some(bytes) = image.get(staged as usize..).filter(|_| !image.is_empty()) {
-                    core.store_in_backup(offset, &bytes[..len as usize])?;
-                } else if !record::is_short(&(offset, len)) || core.failpoints.skips(Step::CarriedImage) {
-                    core.copy_to_backup(offset, len)?;
+                    ground.store_in_backup(offset, &bytes[..len as usize])?;
+                } else if !record::is_short(&(offset, len)) || ground.failpoints.skips(Step::CarriedImage) {
+                    ground.copy_to_backup(offset, len)?;
                 } else {
-                    core.put_in_backup(offset, &carried[..len as usize], &mut self.lines)?;
-                    if !core.failpoints.skips(Step::CarriedMain) {
-                        core.pool.add_lines(&mut self.lines, offset, len); // before its zone can be clean
+                    ground.put_in_backup(offset, &carried[..len as usize], &mut self.lines)?;
+                    if !ground.failpoints.skips(Step::CarriedMain) {
+                        ground.pool.add_lines(&mut self.lines, offset, len); // before its zone can be clean
                     }
                 }
             }
             range += entry.ranges;
-            staged::give_back(&mut self.spare, core.void(&mut entry.image, image));
+            stage::give_back(&mut self.spare, void(ground, &mut entry.image, image));
         }
         Ok(())
     }
 
     /// The same for a partial backup: what has a copy. The rest is new.
-    fn copy_to_copies(&mut self, core: &Core) -> Result<()> {
-        let Some(copies) = &core.copies else { return Ok(()) };
+    fn copy_to_copies(&mut self, ground: &Ground) -> Result<()> {
+        let Some(copies) = &ground.copies else { return Ok(()) };
         let (mut range, mut copy) = self.to_copy(self.stable..self.copied);
-        self.copies.range(copy..).take(AHEAD).for_each(|copied| core.pool.prefetch(copied.at, 1)); // parallel misses
+        self.copies.range(copy..).take(AHEAD).for_each(|copied| ground.pool.prefetch(copied.at, 1)); // parallel misses
         for entry in self.queue.range_mut(self.copied..) {
             let image = std::mem::take(&mut entry.image);
             let written = self.ranges.range(range..range + entry.ranges);
             for &Written { range: (offset, len), .. } in written.clone().filter(|w| record::is_short(&w.range)) {
-                core.pool.add_lines(&mut self.lines, offset, len); // before its copy can be given up
+                ground.pool.add_lines(&mut self.lines, offset, len); // before its copy can be given up
             }
             let copied = self.copies.range(copy..copy + entry.copies).copied();
             join(written.map(|w| (w.range, w)), copied, |w, main, backup, n| {
                 let from = (main - w.range.0) as usize;
                 if let Some(bytes) = image.get(w.staged as usize..).filter(|_| !image.is_empty()) {
                     // as below.
-                    return raw::store(Claim::Settling, &core.pool, backup, &bytes[from..][..n as usize]);
+                    return raw::store(Claim::Settling, &ground.pool, backup, &bytes[from..][..n as usize]);
                 }
-                if !record::is_short(&w.range) || core.failpoints.skips(Step::CarriedImage) {
+                if !record::is_short(&w.range) || ground.failpoints.skips(Step::CarriedImage) {
                     // the object is pending, and its copy ours: see `Claim::Settling`.
-                    return raw::copy(Claim::Settling, &core.pool, main, backup, n);
+                    return raw::copy(Claim::Settling, &ground.pool, main, backup, n);
                 }
                 // as above.
-                raw::bytes_mut(Claim::Settling, core, &core.pool, backup, n)?
+                raw::bytes_mut(Claim::Settling, ground, &ground.pool, backup, n)?
                     .copy_from_slice(&w.image[from..from + n as usize]);
-                core.pool.add_lines(&mut self.lines, backup, n);
+                ground.pool.add_lines(&mut self.lines, backup, n);
                 Ok(())
             })?;
             (range, copy) = (range + entry.ranges, copy + entry.copies);
-            staged::give_back(&mut self.spare, core.void(&mut entry.image, image));
+            stage::give_back(&mut self.spare, void(ground, &mut entry.image, image));
         }
         let freed: usize = self.queue.range(..self.copied).map(|c| c.frees).sum();
-        self.frees.range(freed..).try_for_each(|block| copies.give_up(block, &mut self.lines))
+        self.frees.range(freed..).try_for_each(|block| copies.catalog.give_up(block, &mut self.lines))
     }
 
     /// Appends a record that says what every record says: what is durable, and what is retired.
@@ -419,34 +419,34 @@ impl Log {
 
     /// Makes every entry stable: at most one barrier.
     #[track_caller]
-    fn stabilise(&mut self, core: &Core) -> Result<()> {
+    fn stabilise(&mut self, ground: &Ground) -> Result<()> {
         if self.stable < self.queue.len() {
-            self.copy(core)?;
-            self.drain(core)?;
+            self.copy(ground)?;
+            self.drain(ground)?;
         }
         Ok(())
     }
 
     /// Settles everything, and retires it persistently: at most two barriers. Then nothing of this slot is pending.
     #[track_caller]
-    pub(crate) fn settle(&mut self, core: &Core) -> Result<()> {
-        self.stabilise(core)?;
+    pub(crate) fn settle(&mut self, ground: &Ground) -> Result<()> {
+        self.stabilise(ground)?;
         self.before_append();
         let gone = std::mem::take(&mut self.retiring);
         if gone > 0 {
-            if !core.failpoints.skips(Step::SettleRetires) {
-                self.retire(core)?;
+            if !ground.failpoints.skips(Step::SettleRetires) {
+                self.retire(ground)?;
             }
             (self.announced, self.gone) = (0, 0);
-            (0..gone).try_for_each(|_| self.pop(core))?;
+            (0..gone).try_for_each(|_| self.pop(ground))?;
         }
         Ok(())
     }
 
     /// Makes the retirement persistent in two places with one barrier: the ring's mark, and a record that says nothing else.
     #[track_caller]
-    fn retire(&mut self, core: &Core) -> Result<()> {
-        if !core.failpoints.skips(Step::RetireTwice) {
+    fn retire(&mut self, ground: &Ground) -> Result<()> {
+        if !ground.failpoints.skips(Step::RetireTwice) {
             self.say_nothing()?;
         }
         self.ring.reclaim()?;
@@ -455,9 +455,9 @@ impl Log {
 
     /// After recovery: nothing in the ring is needed any more.
     #[track_caller]
-    pub(crate) fn retire_all(&mut self, core: &Core) -> Result<()> {
+    pub(crate) fn retire_all(&mut self, ground: &Ground) -> Result<()> {
         self.ring.retire(self.ring.head());
-        self.retire(core)
+        self.retire(ground)
     }
 
     /// Makes the slot the writer of an object again that it has pending, or lets it free it: at most one barrier, two if everything has to be settled. Else it says what the
@@ -467,51 +467,59 @@ impl Log {
     #[track_caller]
     pub(crate) fn rewrite(
         &mut self,
-        core: &Core,
+        ground: &Ground,
         slot: usize,
         (word, readers, marked): (Word, u32, bool),
         to_free: bool,
     ) -> Result<Attempt> {
-        self.release(core)?;
+        self.release(ground)?;
         let Some(at) = self.words.find(word) else { return Ok(Err(lock::load(word.get()))) };
         // Its record restores nothing under other policies; only its intents count, and they are of before.
-        if matches!(core.policy, Policy::InPlace | Policy::InPlacePartial)
+        if matches!(ground.policy, Policy::InPlace | Policy::InPlacePartial)
             && !to_free
-            && !core.failpoints.skips(Step::Stabilise)
+            && !ground.failpoints.skips(Step::Stabilise)
         {
-            match self.owed(core, at) {
+            match self.owed(ground, at) {
                 Owed::Nothing => {}
-                Owed::Stable => self.stabilise(core)?,
+                Owed::Stable => self.stabilise(ground)?,
                 Owed::Settled => {
-                    self.settle(core)?;
+                    self.settle(ground)?;
                     return Ok(Err(lock::load(word.get())));
                 }
             }
         }
         let taken = self.words.take(at, slot, readers, marked).unwrap_or_else(|| Err(lock::load(word.get())));
-        if taken.is_err() && core.failpoints.skips(Step::OwedStays) {
+        if taken.is_err() && ground.failpoints.skips(Step::OwedStays) {
             self.words.forget(at);
         }
         Ok(taken)
     }
 
-    /// A transaction of the slot gives back what it had taken by [`rewrite`](Self::rewrite), unchanged: pending again, or free if it has been settled.
-    pub(crate) fn give_back(&mut self, slot: usize, set: &mut Set) {
+    /// A transaction of the slot gives back what it had taken by [`rewrite`](Self::rewrite), unchanged: pending again, or free if it has been settled. `given` says whether it had
+    /// this one, and how many readers stay.
+    pub(crate) fn give_back(&mut self, slot: usize, mut given: impl FnMut(Word) -> Option<u8>) {
         self.words.take_back(|word| {
-            let Some(at) = set.find(word).filter(|&at| set.held[at].rewritten) else { return false };
-            let held = &mut set.held[at];
-            held.rewritten = false;
-            held.given_back = true;
-            lock::set_pending_but(word.get(), slot, held.outer);
+            let Some(readers) = given(word) else { return false };
+            lock::set_pending_but(word.get(), slot, readers);
             true
         });
     }
 
-    fn owed(&self, core: &Core, at: usize) -> Owed {
-        let carries = self.carrying > 0 && !core.failpoints.skips(Step::CarriedFirst);
+    fn owed(&self, ground: &Ground, at: usize) -> Owed {
+        let carries = self.carrying > 0 && !ground.failpoints.skips(Step::CarriedFirst);
         match self.words.told(at) {
             Some((told, number)) => told.owed(number < self.settled + self.stable as u64, carries),
             None => Owed::Settled,
         }
     }
+}
+
+/// The image of an entry whose ranges have just been copied is its no longer.
+#[inline]
+fn void(ground: &Ground, of: &mut Vec<u8>, mut image: Vec<u8>) -> Vec<u8> {
+    if ground.failpoints.skips(Step::StagedOnce) {
+        image.fill(0xEE); // as the next transaction does
+        std::mem::swap(of, &mut image);
+    }
+    image
 }

@@ -8,9 +8,9 @@
 
 use tx::{Doom, Error, NestedTop, Result, Savepoint, Savepoints};
 
+use crate::locking::Tx;
 use crate::options::Policy;
 use crate::state::{Saved, Set};
-use crate::transaction::Tx;
 
 impl Tx<'_> {
     fn supports(&self, what: &'static str) -> Result<()> {

@@ -1,11 +1,8 @@
 //! How a heap is made and opened.
 
-use std::path::Path;
-
 use pmem::HeapOptions;
 use tx::Error;
 
-use crate::Heap;
 use crate::failpoints::Failpoints;
 use crate::lock::SLOTS_MAX;
 
@@ -225,30 +222,6 @@ impl Options {
     #[must_use]
     pub fn pool(self, pool: pmem::Options) -> Self {
         Self { pool: pool.layout(LAYOUT), ..self }
-    }
-
-    /// Makes a heap in a new file: [`Heap::create`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn create(&self, path: impl AsRef<Path>) -> Result<Heap, Error> {
-        Heap::create(path, self)
-    }
-
-    /// Opens the heap at `path`, and recovers it if it was not closed: [`Heap::open`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn open(&self, path: impl AsRef<Path>) -> Result<Heap, Error> {
-        Heap::open(path, self)
-    }
-
-    /// Opens the heap at `path`, or makes one if nothing is there: [`Heap::open_or_create`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn open_or_create(&self, path: impl AsRef<Path>) -> Result<Heap, Error> {
-        Heap::open_or_create(path, self)
     }
 
     /// Leaves a step of the protocol out.

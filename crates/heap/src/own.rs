@@ -6,15 +6,15 @@
 use pmem::{Block, Error as PoolError};
 use tx::{Error, Result};
 
-use crate::core::Core;
 use crate::failpoints::Step;
+use crate::ground::Ground;
 use crate::lock;
 use crate::raw::Word;
 
 /// Blocks that an allocation passes over before it meets a conflict.
 const PASSED: usize = 8;
 
-impl Core {
+impl Ground {
     /// A block of the slot's own, out of a larger heap if it must. Called with the slot's log locked, so nothing is settled for it.
     #[cold]
     pub(crate) fn reserve_own(&self, slot: usize, bytes: u64) -> Result<Block> {

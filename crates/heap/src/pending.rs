@@ -7,9 +7,10 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
 
+use crate::counted::steps;
+use crate::hash::PointerHash;
 use crate::lock::{self, Attempt};
 use crate::raw::Word;
-use crate::state::PointerHash;
 
 /// What the record of a committed transaction can tell of an object that it wrote, should it come up at recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,20 +165,6 @@ impl Pending {
 
 /// Words in the index whose memory is kept.
 const KEEP: usize = 4096;
-
-/// Counted in tests.
-pub(crate) mod steps {
-    #[cfg(test)]
-    thread_local! {
-        pub(crate) static STEPS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
-    }
-
-    #[inline(always)]
-    pub(crate) fn count() {
-        #[cfg(test)]
-        STEPS.set(STEPS.get() + 1);
-    }
-}
 
 #[cfg(test)]
 mod tests {

@@ -15,11 +15,9 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use pmem::PPtr;
 use pmem::sync::{Mutex, is_scheduled, park_while, unpark, wait_point};
 use tx::Waited;
 
-use crate::core::Core;
 use crate::lock::{self, State};
 use crate::raw::Word;
 
@@ -96,7 +94,7 @@ impl Queue {
     }
 
     /// As [`tx::Queue::wait`].
-    fn wait(&self, word: Word, most: Duration) -> Waited {
+    pub(crate) fn wait(&self, word: Word, most: Duration) -> Waited {
         let thread = pmem::thread_number();
         let write = MET.get() != (word.id(), false);
         {
@@ -146,7 +144,7 @@ impl Queue {
     }
 
     /// As [`tx::Queue::leave`].
-    fn leave(&self) {
+    pub(crate) fn leave(&self) {
         let thread = pmem::thread_number();
         let mut row = self.0.lock();
         let Some(at) = row.threads.iter().position(|waiting| waiting.thread == thread) else { return };
@@ -156,19 +154,5 @@ impl Queue {
         }
         drop(row);
         places.iter().for_each(|place| unpark(place.word.id()));
-    }
-}
-
-impl tx::Queue for Core {
-    fn wait(&self, offset: u64, most: Duration) -> Waited {
-        // One that does not resolve has been freed; a transaction without a slot waits for no object.
-        match self.alloc.find(PPtr::<u8>::new(self.pool.tag(), offset), 0) {
-            Ok(found) => self.queue.wait(Word::at(&found), most),
-            Err(_) => Waited::ForNobody,
-        }
-    }
-
-    fn leave(&self) {
-        self.queue.leave();
     }
 }

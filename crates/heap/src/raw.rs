@@ -42,12 +42,6 @@ impl Word {
     }
 }
 
-impl std::fmt::Debug for Word {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:?}", crate::lock::load(self.get()))
-    }
-}
-
 /// Why the bytes asked for are used by nobody else meanwhile, or changed by nobody. The contract of this module.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Claim {

@@ -45,6 +45,16 @@ pub(crate) fn is_short(range: &Bytes) -> bool {
     range.1 <= SHORT
 }
 
+/// Whether the first range holds all of another.
+#[inline]
+pub(crate) fn covers((at, bytes): Bytes, offset: u64, len: u64) -> bool {
+    at <= offset && offset + len <= at + bytes
+}
+
+pub(crate) fn overlap(a: Bytes, b: Bytes) -> bool {
+    a.0 < b.0 + b.1 && b.0 < a.0 + a.1
+}
+
 /// What the short ranges of a COMMIT hold, one behind the other, and the intents.
 pub(crate) fn split_carried<'a>(ranges: &[Bytes], rest: &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
     let carried: u64 = ranges.iter().filter(|r| is_short(r)).map(|r| r.1).sum();

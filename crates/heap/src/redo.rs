@@ -9,11 +9,7 @@
 //! What was stored in main is flushed when its transactions are settled ([`log`](crate::log)), lines that many of them have changed once. Until the record is retired the
 //! object's lock is pending: a record that comes up again must find no later bytes of another slot. Those of its own slot come up again behind it, in order: the slot owes
 //! nothing before it writes an object again.
-//!
-//! Recovery holds a slot's last record against its checksum, and no other: a slot begins a record when the one before is durable, data and all. So it does not matter that a later
-//! record changes bytes that an earlier one has the checksum of.
 
-use pmem::{Intent, Recovered};
 use tx::Result;
 
 use crate::core::Core;
@@ -22,8 +18,7 @@ use crate::lock;
 use crate::log::Parts;
 use crate::raw::{self, Claim};
 use crate::record::{self, Bytes, REDO};
-use crate::recovery::{Recovery, carry_out, check_range, damaged, is_retired, whole};
-use crate::staged::Stage;
+use crate::stage::Stage;
 use crate::state::{Held, Set};
 
 /// Longest new object whose bytes are in the record. Longer ones cost less under the checksum.
@@ -136,95 +131,4 @@ impl Core {
         }
         Ok(())
     }
-}
-
-// ---- recovery -------------------------------------------------------------------------------------------------------
-
-/// What a transaction that was durable has written and changed in the allocator.
-struct Durable {
-    slot: usize,
-    ranges: Vec<Bytes>,
-    /// Bytes that its record vouches for, elsewhere than in the ring.
-    outside: Vec<Bytes>,
-    /// What the ranges held, one behind the other.
-    carried: Vec<u8>,
-    intents: Vec<Intent>,
-}
-
-/// Stores in main what the records say that are whole, in the order of each slot. Of two slots none has a record about the same object.
-pub(crate) fn forward(core: &Core, found: &[Recovered], recovery: &mut Recovery) -> Result<()> {
-    let mut durable = Vec::new();
-    for (slot, recovered) in found.iter().enumerate() {
-        find_durable(core, slot, recovered, &mut durable)?;
-    }
-    recovery.finished += durable.len() as u64;
-    // What verified may stand in a cache only. It is on media before main changes: else a crash could leave a part of a transaction, and nothing that tells the rest.
-    if !core.failpoints.skips(Step::MainFirst) {
-        for &(offset, len) in durable.iter().flat_map(|d| &d.outside) {
-            core.pool.flush(offset, len)?;
-        }
-        if durable.iter().any(|d| !d.outside.is_empty()) {
-            core.pool.drain()?;
-        }
-    }
-    for Durable { slot, ranges, carried, intents, .. } in &durable {
-        let mut carried = &carried[..];
-        for &(offset, len) in ranges {
-            let (bytes, rest) = carried.split_at(len as usize);
-            // nobody else has the heap during recovery.
-            raw::bytes_mut(Claim::Recovery, core, &core.pool, offset, len)?.copy_from_slice(bytes);
-            core.pool.flush(offset, len)?;
-            recovery.restored_bytes += len;
-            carried = rest;
-        }
-        carry_out(core, &mut core.logs[*slot].lock(), intents)?;
-    }
-    Ok(())
-}
-
-fn find_durable(core: &Core, slot: usize, recovered: &Recovered, durable: &mut Vec<Durable>) -> Result<()> {
-    let log = core.logs[slot].lock();
-    for (number, found) in recovered.records.iter().enumerate() {
-        let is_last = number + 1 == recovered.records.len();
-        let place = found.position.get();
-        let payload = log.ring.payload(found)?;
-        if is_retired(payload) {
-            continue;
-        }
-        let mut outside = Vec::new();
-        outside.extend(record::decode(payload).filter(|r| r.kind == record::SPILLED).map_or(Vec::new(), |r| r.ranges));
-        let payload = whole(core, payload, place)?;
-        let record = record::decode(&payload).filter(|r| r.kind == REDO);
-        let record = record.ok_or_else(|| damaged(place, "it is of no heap with policy eaw"))?;
-        let (ranges, mut rest) = (record.ranges, record.rest);
-        let mut arrived = true;
-        if let Some(checksum) = found.outside {
-            let (new, behind) = record::split_ranges(rest).ok_or_else(|| damaged(place, "ranges are missing"))?;
-            rest = behind;
-            let mut data = Vec::with_capacity(new.len());
-            for &(offset, len) in &new {
-                check_range(core, (offset, len), place)?;
-                // nobody else has the heap during recovery, and nothing is written while this lasts.
-                data.push(raw::bytes(Claim::Recovery, core, &core.pool, offset, len)?);
-            }
-            let holds = || {
-                checksum == log.ring.outside_checksum(data.iter().copied())
-                    || core.failpoints.skips(Step::VerifyChecksum)
-            };
-            arrived = !is_last && !core.failpoints.skips(Step::OnlyLast) || holds();
-            outside.extend(new);
-        }
-        let mut bytes: u64 = 0;
-        for &range in &ranges {
-            check_range(core, range, place)?;
-            bytes = bytes.saturating_add(range.1);
-        }
-        let split = usize::try_from(bytes).ok().and_then(|bytes| rest.split_at_checked(bytes));
-        let (carried, intents) = split.ok_or_else(|| damaged(place, "bytes are missing"))?;
-        let intents = record::intents(intents).ok_or_else(|| damaged(place, "part of an intent"))?;
-        if arrived {
-            durable.push(Durable { slot, ranges, outside, carried: carried.to_vec(), intents });
-        }
-    }
-    Ok(())
 }

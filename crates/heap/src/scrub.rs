@@ -25,11 +25,13 @@ use pmem::{Error as PoolError, Found, PPtr};
 use tx::{Error, Result};
 
 use crate::core::Core;
+use crate::ground::read_line;
 use crate::lock;
 use crate::options::Policy;
 use crate::raw::{self, Claim, Word};
 use crate::record::Bytes;
-use crate::zones::{Mark, PAGE};
+use crate::regions::PAGE;
+use crate::zones::Mark;
 
 /// What scrubbing found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -89,7 +91,7 @@ pub(crate) fn sums(core: &Core, zone: u32) -> Result<Vec<u32>> {
         let len = PAGE.min(end - at);
         let backup = core.backup_bytes(at, len)?;
         let sum = core.zones.sum_of(&backup);
-        let main = readable(crate::core::read_line(&core.pool, &core.main, at, len))?;
+        let main = readable(read_line(&core.pool, &core.main, at, len))?;
         let mut agree = main.is_some_and(|main| main == backup);
         if !agree {
             let mut page = Page { at, len, backup: Some(backup), kept: sum, as_kept: true, summed: false };
@@ -107,6 +109,18 @@ pub(crate) fn sums(core: &Core, zone: u32) -> Result<Vec<u32>> {
         sums.push(if agree { sum } else { !sum });
     }
     Ok(sums)
+}
+
+impl Core {
+    /// Settles everything, and cleans all zones, with their checksums.
+    pub(crate) fn clean_all(&self) -> Result<()> {
+        self.settle_all(&mut |_| {})?;
+        if self.policy == Policy::InPlace {
+            let sums = |zone| sums(self, zone).map(Some);
+            self.zones.clean(usize::MAX, |seen| self.settle_all(seen), sums)?;
+        }
+        Ok(())
+    }
 }
 
 struct Scrub<'a> {

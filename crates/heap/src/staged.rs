@@ -7,155 +7,25 @@
 //!
 //! Until then main holds what it held. So
 //!
-//! * what is staged of an object goes to main before the object is used in any other way: read, changed, declared, freed ([`Core::unstage`]). References are
+//! * what is staged of an object goes to main before the object is used in any other way: read, changed, declared, freed ([`Ground::unstage`]). References are
 //!   handed out behind that only, and staging takes the transaction `&mut`: no reference sees its bytes change;
-//! * a run that is joined with other writes goes to main, too ([`Core::unstage_joined`]): a record has one checksum for each range, and the backup one store;
+//! * a run that is joined with other writes goes to main, too ([`Ground::unstage_joined`]): a record has one checksum for each range, and the backup one store;
 //! * new objects, short runs and very long ones are never staged: `bytes_mut` serves them;
 //! * once the transaction is committed, the bytes are the log's, used by who holds its lock, for one copy. Whoever copies a second time takes main.
 
 use pmem::ChecksumKey;
 use tx::Result;
 
-use crate::core::Core;
+use crate::counted::behind;
 use crate::failpoints::Step;
+use crate::ground::Ground;
 use crate::options::Policy;
 use crate::raw::{self, Claim};
-use crate::record::{Bytes, is_short};
+use crate::record::{Bytes, is_short, overlap};
+use crate::stage::Stage;
 use crate::state::Set;
 
-/// Shortest run that is staged: where it is whole lines, and anywhere. Below, the lines are better in the cache.
-const LEAST: (u64, u64) = (pmem::LINE, 256);
-/// Longest one: the copy to DRAM must not cost more than the misses that it saves.
-const LONGEST: u64 = 4096;
-/// Most bytes of a transaction: they stay in a near cache until they are settled.
-const MOST: usize = 16 << 10;
-/// Images whose memory is kept, and bytes of it.
-const SPARE: usize = 16;
-const SPARE_BYTES: usize = 16 << 10;
-
-/// No place.
-pub(crate) const NOWHERE: u32 = u32::MAX;
-
-#[derive(Clone, Copy)]
-struct Run {
-    range: Bytes,
-    /// Where its bytes are.
-    at: u32,
-}
-
-/// What a transaction has staged: runs that do not overlap.
-#[derive(Clone, Default)]
-pub(crate) struct Stage {
-    runs: Vec<Run>,
-    bytes: Vec<u8>,
-}
-
-fn overlap(a: Bytes, b: Bytes) -> bool {
-    a.0 < b.0 + b.1 && b.0 < a.0 + a.1
-}
-
-impl Stage {
-    /// Whether bytes of this place and length are staged at all.
-    #[inline]
-    pub(crate) fn takes((offset, len): Bytes) -> bool {
-        let least = if (offset | len).is_multiple_of(pmem::LINE) { LEAST.0 } else { LEAST.1 };
-        (least..=LONGEST).contains(&len)
-    }
-
-    #[inline]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.runs.is_empty()
-    }
-
-    /// Whether a run lies in the way of this one: not where it is just that.
-    #[inline]
-    pub(crate) fn is_barred(&self, range: Bytes) -> bool {
-        self.runs.iter().any(|run| run.range != range && overlap(run.range, range))
-    }
-
-    /// Stages a run, with which none overlaps, `again` if it may be staged already; false if there is no room.
-    #[inline]
-    pub(crate) fn put(&mut self, offset: u64, data: &[u8], again: bool) -> bool {
-        let range = (offset, data.len() as u64);
-        if again && let Some(run) = self.runs.iter().find(|run| run.range == range) {
-            self.bytes[run.at as usize..][..data.len()].copy_from_slice(data);
-            return true;
-        }
-        let at = self.bytes.len();
-        if at + data.len() > MOST {
-            return false;
-        }
-        self.bytes.extend_from_slice(data);
-        self.runs.push(Run { range, at: at as u32 });
-        true
-    }
-
-    /// Keeps the runs of which `keep` says so; it gets the range and the bytes.
-    fn retain(&mut self, mut keep: impl FnMut(Bytes, &[u8]) -> Result<bool>) -> Result<()> {
-        let (mut outcome, bytes) = (Ok(()), &self.bytes);
-        self.runs.retain(|run| {
-            let kept = keep(run.range, &bytes[run.at as usize..][..run.range.1 as usize]);
-            kept.unwrap_or_else(|e| {
-                outcome = Err(e);
-                true
-            })
-        });
-        if self.runs.is_empty() {
-            self.bytes.clear();
-        }
-        outcome
-    }
-
-    /// Where the bytes of this very range are, in what [`take`](Self::take) gives; `NOWHERE` if it is none that is staged. The runs are in order.
-    #[inline]
-    pub(crate) fn place(&self, range: &Bytes) -> u32 {
-        if self.runs.is_empty() {
-            return NOWHERE;
-        }
-        self.runs.binary_search_by_key(range, |run| run.range).map_or(NOWHERE, |at| self.runs[at].at)
-    }
-
-    #[inline]
-    pub(crate) fn holds(&self, range: &Bytes) -> bool {
-        self.place(range) != NOWHERE
-    }
-
-    /// The bytes of this very range, if it is staged.
-    #[inline]
-    pub(crate) fn find(&self, range: &Bytes) -> Option<&[u8]> {
-        match self.place(range) {
-            NOWHERE => None,
-            at => self.bytes.get(at as usize..)?.get(..range.1 as usize),
-        }
-    }
-
-    /// Gives the bytes away; which ranges they were of is known until [`clear`](Self::clear).
-    #[inline]
-    pub(crate) fn take(&mut self, spare: &mut Vec<Vec<u8>>) -> Vec<u8> {
-        if self.runs.is_empty() {
-            return Vec::new();
-        }
-        std::mem::replace(&mut self.bytes, spare.pop().unwrap_or_default())
-    }
-
-    #[inline]
-    pub(crate) fn clear(&mut self) {
-        self.runs.clear();
-        self.bytes.clear();
-    }
-}
-
-/// An image is void: its memory serves the next one.
-#[inline]
-pub(crate) fn give_back(spare: &mut Vec<Vec<u8>>, mut image: Vec<u8>) {
-    let kept: usize = spare.iter().map(Vec::capacity).sum();
-    if image.capacity() > 0 && spare.len() < SPARE && kept + image.capacity() <= SPARE_BYTES {
-        image.clear();
-        spare.push(image);
-    }
-}
-
-impl Core {
+impl Ground {
     #[inline]
     pub(crate) fn stages(&self, range: Bytes) -> bool {
         !matches!(self.policy, Policy::Undo | Policy::Eaw) && Stage::takes(range)
@@ -177,11 +47,10 @@ impl Core {
     /// The same for what has been joined with other writes. These are in order, and apart; so is then what stays staged.
     #[inline]
     pub(crate) fn unstage_joined(&self, set: &mut Set) -> Result<()> {
-        if set.stage.runs.len() > 1 {
-            set.stage.runs.sort_unstable_by_key(|run| run.range);
-        }
-        let (mut runs, writes) = (set.stage.runs.iter(), &set.writes);
-        match runs.all(|run| writes.binary_search(&run.range).is_ok()) {
+        set.stage.order();
+        let writes = &set.writes;
+        let apart = set.stage.ranges().all(|range| writes.binary_search(&range).is_ok());
+        match apart {
             true => Ok(()),
             false => self.unstage_parts(set),
         }
@@ -203,16 +72,6 @@ impl Core {
         set.stage.retain(|range, bytes| self.put_in_main(range, bytes).map(|()| false))
     }
 
-    /// The image of an entry whose ranges have just been copied is its no longer.
-    #[inline]
-    pub(crate) fn void(&self, of: &mut Vec<u8>, mut image: Vec<u8>) -> Vec<u8> {
-        if self.failpoints.skips(Step::StagedOnce) {
-            image.fill(0xEE); // as the next transaction does
-            std::mem::swap(of, &mut image);
-        }
-        image
-    }
-
     fn put_in_main(&self, (offset, len): Bytes, bytes: &[u8]) -> Result<()> {
         // the transaction is the writer of these bytes, and has handed out no reference to their object since it staged them.
         raw::bytes_mut(Claim::Writer, self, &self.pool, offset, len)?.copy_from_slice(bytes);
@@ -223,17 +82,23 @@ impl Core {
     #[inline]
     #[track_caller]
     pub(crate) fn store_staged(&self, stage: &Stage) -> Result<()> {
-        for run in &stage.runs {
+        for ((offset, _), bytes) in stage.iter() {
             behind::stored();
-            let bytes = &stage.bytes[run.at as usize..][..run.range.1 as usize];
             // the transaction is the writer of these bytes, and at its end.
-            raw::store(Claim::Writer, &self.pool, run.range.0, bytes)?;
+            raw::store(Claim::Writer, &self.pool, offset, bytes)?;
         }
         Ok(())
     }
 }
 
-impl Core {
+impl Ground {
+    /// What the transaction has left in a range.
+    #[inline]
+    pub(crate) fn written(&self, &(offset, len): &Bytes) -> &[u8] {
+        // the transaction is the writer of these bytes, and at its end.
+        raw::bytes(Claim::Writer, self, &self.pool, offset, len).unwrap_or_default() // was in bounds when it was written
+    }
+
     /// The checksum over the long ones of what was written. If `storing`, what is staged of them is stored in the same pass, as by [`store_staged`](Self::store_staged): so
     /// early, the rest of the commit is done while its lines leave.
     #[inline]
@@ -262,41 +127,6 @@ impl Core {
         }
         raw::store(Claim::Writer, &self.pool, offset, bytes)?;
         Ok(key.checksum(bytes))
-    }
-}
-
-/// Read-modify-writes between a store of staged bytes and its drain, counted in tests.
-pub(crate) mod behind {
-    #[cfg(test)]
-    thread_local! {
-        /// Stores since the last drain.
-        static STORES: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
-        /// All stores; read-modify-writes behind one.
-        pub(crate) static COUNTS: std::cell::Cell<(u64, u64)> = const { std::cell::Cell::new((0, 0)) };
-    }
-
-    #[inline(always)]
-    pub(crate) fn stored() {
-        #[cfg(test)]
-        {
-            STORES.set(STORES.get() + 1);
-            COUNTS.set((COUNTS.get().0 + 1, COUNTS.get().1));
-        }
-    }
-
-    #[inline(always)]
-    pub(crate) fn drained() {
-        #[cfg(test)]
-        STORES.set(0);
-    }
-
-    /// In front of each read-modify-write that a commit may come to.
-    #[inline(always)]
-    pub(crate) fn modifies() {
-        #[cfg(test)]
-        if STORES.get() > 0 {
-            COUNTS.set((COUNTS.get().0, COUNTS.get().1 + 1));
-        }
     }
 }
 
@@ -423,32 +253,5 @@ mod tests {
             tx.bytes(objects[1], 8).unwrap();
         });
         assert_eq!(counts, (1, 1));
-    }
-
-    #[test]
-    fn runs_are_found_and_given_away_once() {
-        let (mut stage, mut spare) = (Stage::default(), Vec::new());
-        assert!(stage.put(128, &[2; 64], false) && stage.put(0, &[1; 64], false));
-        assert!(stage.put(0, &[3; 64], true));
-        stage.runs.sort_unstable_by_key(|run| run.range);
-        assert_eq!(stage.find(&(0, 64)), Some(&[3; 64][..]));
-        assert_eq!((stage.place(&(128, 64)), stage.place(&(0, 65)), stage.place(&(64, 64))), (0, NOWHERE, NOWHERE));
-        assert!(stage.is_barred((32, 64)) && !stage.is_barred((0, 64)) && !stage.is_barred((64, 64)));
-        let image = stage.take(&mut spare);
-        assert_eq!((image.len(), stage.find(&(0, 64)), stage.holds(&(0, 64))), (128, None, true));
-        stage.clear();
-        assert!(stage.is_empty() && stage.take(&mut spare).is_empty());
-        for _ in 0..2 * SPARE {
-            give_back(&mut spare, image.clone());
-        }
-        assert_eq!(spare.len(), SPARE);
-        assert!((0..).find(|&n| !stage.put(n * 4096, &[1; 4096], false)) == Some((MOST / 4096) as u64));
-    }
-
-    #[test]
-    fn short_and_very_long_runs_are_not_staged() {
-        let taken = [(0, 64), (64, 128), (8, 256), (8, 4096), (0, 4096), (640, 1000)];
-        assert!(taken.into_iter().all(Stage::takes));
-        assert!(![(0, 0), (8, 64), (0, 32), (0, 100), (0, 4097), (8, 255)].into_iter().any(Stage::takes));
     }
 }

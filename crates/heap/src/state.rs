@@ -2,16 +2,17 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 
 use pmem::{Block, Intent};
 use tx::{Doom, Savepoint};
 
 use crate::copies::Copied;
 use crate::entries::Entries;
+use crate::hash::PointerHash;
 use crate::raw::Word;
-use crate::record::Bytes;
-use crate::staged::Stage;
+use crate::record::{Bytes, covers};
+use crate::stage::Stage;
 use crate::undo::UndoLog;
 
 #[derive(Default)]
@@ -161,6 +162,15 @@ impl Set {
         }
     }
 
+    /// Notes that a lock which was taken from what the slot had pending is given back. How many readers of outer transactions stay; nothing if it is none.
+    pub(crate) fn give_back(&mut self, word: Word) -> Option<u8> {
+        let at = self.find(word).filter(|&at| self.held[at].rewritten)?;
+        let held = &mut self.held[at];
+        held.rewritten = false;
+        held.given_back = true;
+        Some(held.outer)
+    }
+
     /// Copies in the order of main, each once.
     #[inline]
     pub(crate) fn order_copies(&mut self) {
@@ -194,26 +204,3 @@ impl Set {
 
 /// Elements whose memory is kept between transactions.
 const KEEP: usize = 4096;
-
-#[inline]
-pub(crate) fn covers((at, bytes): Bytes, offset: u64, len: u64) -> bool {
-    at <= offset && offset + len <= at + bytes
-}
-
-/// Spreads addresses (Fibonacci hashing).
-#[derive(Default)]
-pub(crate) struct PointerHash(u64);
-
-impl Hasher for PointerHash {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|b| self.write_usize(usize::from(*b)));
-    }
-
-    fn write_usize(&mut self, n: usize) {
-        self.0 = (self.0.rotate_left(5) ^ n as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-}

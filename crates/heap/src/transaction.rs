@@ -1,19 +1,16 @@
-//! A transaction: locks as it goes (strict two-phase locking), changes main in place, and commits as its heap's policy says.
+//! What a transaction does: it hands references out, changes main in place, and commits as its heap's policy says.
 
-use std::marker::PhantomData;
-
-use pmem::{Block, Error as PoolError, Found, Intent, PPtr};
+use pmem::{Error as PoolError, PPtr};
 use tx::{Doom, Error, Isolation, Range, Result, Transaction};
 
-use crate::Heap;
-use crate::core::{Core, Counters};
+use crate::core::Counters;
 use crate::failpoints::Step;
-use crate::lock::{self, State};
+use crate::lock;
+use crate::locking::Tx;
 use crate::options::{Intents, Policy};
-use crate::queue::Queue;
 use crate::raw::{self, Claim, Word};
 use crate::record::Bytes;
-use crate::state::{Held, Set, TxState};
+use crate::state::{Held, Set};
 
 /// Lines of an object that are asked for ahead of its lock.
 const AHEAD: u64 = 2;
@@ -28,243 +25,7 @@ const TOGETHER: usize = 32;
 /// Largest alignment of a block.
 const ALIGN_MAX: u64 = 4096;
 
-/// A transaction on the objects of a [`Heap`]. It is strict at every level that was asked for, since it holds its locks to the end.
-///
-/// Readers share an object, a writer has it alone; a transaction that meets a lock gets [`Error::Conflict`] at once, so there is no deadlock.
-/// [`Engine::transact`](tx::Engine::transact) runs it again. After 16 conflicts its thread queues for each object at which it meets one: the transactions that hold
-/// the object then, and the threads that queue with smaller numbers, come first; every other one gets the conflict, readers too, until the thread has
-/// committed or given up. So no transaction starves while no object is held for longer than a second.
-///
-/// ```
-/// # fn main() -> tx::Result<()> {
-/// # let dir = tempfile::tempdir().unwrap();
-/// use heap::{Heap, Options};
-/// use tx::{Engine, Isolation, Transaction, Typed};
-///
-/// let heap = Heap::create(dir.path().join("p"), &Options::new().bytes(1 << 20))?;
-/// let mut tx = heap.begin(Isolation::Serializable)?;
-/// let object = tx.alloc(&7u64)?;
-/// *tx.write(object)? += 1;
-/// tx.set_root(object)?;
-/// tx.commit()?; // one barrier
-/// assert_eq!(*heap.begin(Isolation::Snapshot)?.read(object)?, 8);
-/// # Ok(()) }
-/// ```
-pub struct Tx<'h> {
-    pub(crate) core: &'h Core,
-    pub(crate) slot: usize,
-    /// The slot's, ours until we release it.
-    pub(crate) state: &'h TxState,
-    isolation: Isolation,
-    finished: bool,
-    /// Locks are the thread's affair: conflicts with itself are found by it.
-    stays: PhantomData<*const ()>,
-}
-
-impl std::fmt::Debug for Tx<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let set = self.state.set.borrow();
-        write!(f, "Tx(slot {}, {} locks, {} writes)", self.slot, set.held.len(), set.writes.len())
-    }
-}
-
-impl<'h> Tx<'h> {
-    #[inline]
-    pub(crate) fn begin(heap: &'h Heap, isolation: Isolation) -> Result<Self> {
-        let core = heap.core();
-        let slot = core.slots.claim(pmem::thread_number()).ok_or(Error::NoSlot { slots: core.slots.len() })?;
-        // this thread has just claimed the slot, and `Tx`, which is not `Send`, releases it when the reference goes.
-        let state = core.states.get(slot);
-        Ok(Self { core, slot, state, isolation, finished: false, stays: PhantomData })
-    }
-
-    // ---- errors -----------------------------------------------------------------------------------------------------
-
-    #[inline]
-    pub(crate) fn check(&self) -> Result<()> {
-        if self.state.doomed.get() { self.refuse_doomed() } else { Ok(()) }
-    }
-
-    #[cold]
-    fn refuse_doomed(&self) -> Result<()> {
-        let first = self.state.doom.borrow().as_ref().map_or(String::new(), |d| d.first.clone());
-        Err(Error::Doomed { first })
-    }
-
-    /// Every error that is handed out dooms the transaction.
-    #[inline]
-    pub(crate) fn dooming<T>(&self, result: Result<T>) -> Result<T> {
-        if let Err(e) = &result {
-            self.doom_by(Doom::from(e));
-        }
-        result
-    }
-
-    #[cold]
-    pub(crate) fn doom_by(&self, doom: Doom) {
-        self.state.doomed.set(true);
-        if doom.conflict.is_some() {
-            Counters::add(&self.core.counters[self.slot].conflicts);
-        }
-        self.state.doom.borrow_mut().get_or_insert(doom);
-    }
-
-    // ---- locks ------------------------------------------------------------------------------------------------------
-
-    fn lock_read(&self, set: &mut Set, found: &Found<'h>) -> Result<()> {
-        let (block, word) = (found.block(), Word::at(found));
-        if let Some(at) = set.find(word) {
-            return if set.held[at].freed { Err(Error::Freed { offset: block.offset() }) } else { self.seen(set, at) };
-        }
-        if let Err(state) = lock::try_read(word.get()) {
-            self.lock_read_cold(set, word, &block, state)?;
-        }
-        set.push(Held::new(word, block, false));
-        check_current(found)
-    }
-
-    /// An object that is held is read: main has to hold all of it.
-    #[inline]
-    fn seen(&self, set: &mut Set, at: usize) -> Result<()> {
-        if set.held[at].staged && self.core.policy != Policy::Eaw && !self.core.failpoints.skips(Step::StagedSeen) {
-            self.core.unstage(set, at)?;
-        }
-        Ok(())
-    }
-
-    /// In use, or a thread queues for it.
-    #[cold]
-    fn lock_read_cold(&self, set: &Set, word: Word, block: &Block, seen: State) -> Result<()> {
-        read_outside(set, word, block)?;
-        if !lock::is_marked(word.get()) || self.is_barred(word) {
-            return Err(self.conflict(word, block, seen, false));
-        }
-        lock::try_read_marked(word.get()).map_err(|state| self.conflict(word, block, state, false))?;
-        self.core.queue.entered(word);
-        Ok(())
-    }
-
-    /// Whether a marked object, which this transaction does not hold, is another thread's first. Not for a thread with another transaction: the queue may wait for that one.
-    #[cold]
-    fn is_barred(&self, word: Word) -> bool {
-        let mine = |slot: usize| slot != self.slot && self.core.slots.holder(slot) == Some(pmem::thread_number());
-        !self.core.queue.may_enter(word) && !(0..self.core.slots.len()).any(mine)
-    }
-
-    /// Makes this transaction the writer of the block in which the bytes lie, and returns its place among the locks held, if there is nothing
-    /// to say.
-    #[inline]
-    fn claim_at_once(&self, set: &mut Set, ptr: PPtr<u8>, len: u64) -> Option<usize> {
-        let found = self.core.alloc.find_known(ptr, len)?;
-        let (block, word) = (found.block(), Word::at(&found));
-        match set.find(word) {
-            Some(at) if set.held[at].freed => None,
-            Some(at) => {
-                if !set.held[at].write {
-                    lock::try_upgrade(word.get(), self.slot).ok()?;
-                    set.held[at].write = true;
-                }
-                Some(at)
-            }
-            None => {
-                lock::try_write(word.get(), self.slot).ok()?;
-                if !found.is_current() {
-                    lock::end_write(word.get());
-                    return None;
-                }
-                set.push(Held::new(word, block, true));
-                Some(set.held.len() - 1)
-            }
-        }
-    }
-
-    /// The same, whatever is in the way.
-    fn lock_write(&self, set: &mut Set, found: &Found<'h>, to_free: bool) -> Result<usize> {
-        let (block, word) = (found.block(), Word::at(found));
-        match set.find(word) {
-            None => match lock::try_write(word.get(), self.slot) {
-                Ok(()) => {
-                    set.push(Held::new(word, block, true));
-                    check_current(found)?;
-                    Ok(set.held.len() - 1)
-                }
-                Err(state) => self.lock_write_cold(set, found, state, to_free),
-            },
-            Some(at) if set.held[at].freed => Err(Error::Freed { offset: block.offset() }),
-            Some(at) if set.held[at].write => Ok(at),
-            Some(_) => self.lock_write_cold(set, found, lock::load(word.get()), to_free),
-        }
-    }
-
-    /// Not simply free: read by us, or pending, or in use.
-    #[cold]
-    fn lock_write_cold(&self, set: &mut Set, found: &Found<'h>, mut seen: State, to_free: bool) -> Result<usize> {
-        let (block, word) = (found.block(), Word::at(found));
-        let (read, outer) = (set.find(word), read_outside(set, word, &block)?);
-        let ours = u32::from(read.is_some()) + u32::from(outer);
-        loop {
-            let mut rewrite = false;
-            let marked = lock::is_marked(word.get());
-            if marked && ours == 0 && self.is_barred(word) {
-                return Err(self.conflict(word, &block, seen, true));
-            }
-            let taken = match seen {
-                State::Shared(n) if n == ours => lock::try_take(word.get(), self.slot, ours, marked),
-                State::Pending(slot, n) if n == ours => {
-                    let taken = if slot == self.slot {
-                        let of_it = (word, ours, marked);
-                        self.core.logs[slot].lock().rewrite(self.core, slot, of_it, to_free)?
-                    } else {
-                        self.core.settle_slot(slot, &mut |_| {})?;
-                        Err(lock::load(word.get()))
-                    };
-                    rewrite = taken.is_ok();
-                    match taken {
-                        // A reader came in between; or its slot has just committed once more: that one is first.
-                        Err(now @ State::Pending(..)) => return Err(self.conflict(word, &block, now, true)),
-                        other => other,
-                    }
-                }
-                other => return Err(self.conflict(word, &block, other, true)),
-            };
-            match taken {
-                Ok(()) => {
-                    set.rewrites |= rewrite;
-                    if let Some(at) = read {
-                        let held = &mut set.held[at];
-                        (held.write, held.outer, held.rewritten) = (true, outer, rewrite);
-                        return Ok(at);
-                    }
-                    set.push(Held { outer, rewritten: rewrite, ..Held::new(word, block, true) });
-                    check_current(found)?;
-                    return Ok(set.held.len() - 1);
-                }
-                Err(now) => seen = now,
-            }
-        }
-    }
-
-    /// The error for a lock in use, found out slowly: is it one of this very thread?
-    #[cold]
-    fn conflict(&self, word: Word, block: &Block, seen: State, write: bool) -> Error {
-        Queue::met(word, write);
-        // After a failed sync the holder never lets go: who asks again and again is told at once.
-        if let Err(unusable) = self.core.pool.check_usable() {
-            return unusable.into();
-        }
-        let offset = block.offset();
-        let mine = |slot: &usize| *slot != self.slot && self.core.slots.holder(*slot) == Some(pmem::thread_number());
-        let own = match seen {
-            State::Writer(slot) => mine(&slot),
-            State::Shared(_) | State::Pending(..) => (0..self.core.slots.len()).filter(mine).any(|slot| {
-                // this thread holds the slot, by another transaction, which it is not just running a method of.
-                let state = self.core.states.get(slot);
-                state.set.try_borrow().is_ok_and(|set| set.holds(word))
-            }),
-        };
-        if own { Error::OwnConflict { offset } } else { Error::Conflict { offset } }
-    }
-
+impl Tx<'_> {
     /// Makes this transaction a reader of the block in which the bytes lie, and returns where that ends, if there is nothing to say.
     ///
     /// This, and [`claim_at_once`](Self::claim_at_once), are the hot path. No error stands in the way of registers (`Allocator::find_known`).
@@ -368,7 +129,9 @@ impl<'h> Tx<'h> {
         }
         match self.core.policy {
             Policy::Undo | Policy::InPlace if !self.must_tell(set, at, (offset, len)) => return Ok(()),
-            Policy::Undo => set.undo.keep(self.core, self.slot, &[(offset, len)])?,
+            Policy::Undo => {
+                set.undo.keep(self.core, self.slot, &mut self.core.open_log(self.slot), &[(offset, len)])?
+            }
             Policy::InPlace => self.core.declare(self.slot, &[(offset, len)])?,
             Policy::InPlacePartial => return self.core.cover(self.slot, set, &[(at, (offset, len))]),
             Policy::None | Policy::Eaw => return Ok(()),
@@ -391,12 +154,6 @@ impl<'h> Tx<'h> {
     }
 
     // ---- eaw --------------------------------------------------------------------------------------------------------
-
-    /// Whether what an object holds for this transaction is in entries, in part at least.
-    #[inline]
-    fn is_elsewhere(&self, held: &Held) -> bool {
-        held.staged && self.core.policy == Policy::Eaw
-    }
 
     /// What this transaction has written of a range, or to a part of it.
     fn look_in_entries(&self, ptr: PPtr<u8>, len: u64) -> Result<Option<&[u8]>> {
@@ -508,7 +265,7 @@ impl<'h> Tx<'h> {
         }
         let all: Vec<Bytes> = tell.iter().map(|t| t.1).collect();
         match self.core.policy {
-            Policy::Undo => set.undo.keep(self.core, self.slot, &all)?,
+            Policy::Undo => set.undo.keep(self.core, self.slot, &mut self.core.open_log(self.slot), &all)?,
             _ => self.core.declare(self.slot, &all)?,
         }
         for (at, (offset, len)) in tell {
@@ -770,47 +527,6 @@ impl Drop for Tx<'_> {
         if !self.finished {
             // Nobody to tell; what could not be undone stays locked, or is undone at the next open.
             let _ = self.roll_back();
-        }
-    }
-}
-
-/// How many of the outer transactions of this nested top action read the block; an error if one writes it.
-#[cold]
-fn read_outside(set: &Set, word: Word, block: &Block) -> Result<u8> {
-    let mut readers = 0;
-    let mut around = &set.outer;
-    while let Some(outer) = around {
-        match outer.find(word).map(|at| outer.held[at].write) {
-            Some(true) => return Err(Error::OuterWrites { offset: block.offset() }),
-            Some(false) => readers += 1,
-            None => {}
-        }
-        around = &outer.outer;
-    }
-    Ok(readers)
-}
-
-/// Whoever had the block before us may have freed it between our looking and our locking.
-#[inline]
-fn check_current(found: &Found<'_>) -> Result<()> {
-    if found.is_current() { Ok(()) } else { Err(Error::Conflict { offset: found.block().offset() }) }
-}
-
-/// What the transaction allocated and freed, for its record.
-pub(crate) fn collect(set: &mut Set) {
-    set.intents.clear();
-    set.freed.clear();
-    if set.allocs + set.frees == 0 {
-        return;
-    }
-    for held in &set.held {
-        match (held.fresh, held.freed) {
-            (true, false) => set.intents.push(Intent::alloc(&held.block)),
-            (false, true) => set.intents.push(Intent::free(&held.block)),
-            _ => {}
-        }
-        if held.freed {
-            set.freed.push(held.block);
         }
     }
 }

@@ -8,11 +8,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use pmem::{Block, ChecksumKey, Error as PoolError, LINE};
 use tx::{Error, Result};
 
-use crate::core::Core;
+use crate::ground::Ground;
 use crate::log::Log;
 use crate::raw::{self, Claim};
-use crate::record::{self, Bytes, EXTENT, UNDO};
-use crate::state::covers;
+use crate::record::{self, Bytes, EXTENT, UNDO, covers};
 
 #[derive(Default)]
 pub(crate) struct UndoLog {
@@ -74,34 +73,32 @@ impl UndoLog {
 
     /// Keeps the old bytes of these ranges, persistently: one barrier. The caller is their writer.
     #[track_caller]
-    pub(crate) fn keep(&mut self, core: &Core, slot: usize, ranges: &[Bytes]) -> Result<()> {
+    pub(crate) fn keep(&mut self, ground: &Ground, slot: usize, log: &mut Log, ranges: &[Bytes]) -> Result<()> {
         let bytes: u64 = ranges.iter().map(|r| r.1).sum();
         let needed = 8 + 16 * ranges.len() as u64 + bytes;
-        core.door.pass();
-        let mut log = core.logs[slot].lock();
         if self.extents.is_empty() {
             // The other half is for the records of extents, and for the end.
             let fits = |log: &Log| log.ring.unretired() + log.ring.takes(needed) <= log.ring.capacity() / 2;
-            if !fits(&log) {
-                log.settle(core)?; // earlier transactions' records make room
+            if !fits(log) {
+                log.settle(ground)?; // earlier transactions' records make room
             }
-            if fits(&log) {
-                return self.keep_in_ring(core, &mut log, ranges);
+            if fits(log) {
+                return self.keep_in_ring(ground, log, ranges);
             }
         }
-        self.keep_in_extent(core, slot, &mut log, ranges, needed)
+        self.keep_in_extent(ground, slot, log, ranges, needed)
     }
 
-    fn keep_in_ring(&mut self, core: &Core, log: &mut Log, ranges: &[Bytes]) -> Result<()> {
+    fn keep_in_ring(&mut self, ground: &Ground, log: &mut Log, ranges: &[Bytes]) -> Result<()> {
         let mut payload = std::mem::take(&mut log.scratch);
         record::begin(&mut payload, UNDO, ranges);
         for &(offset, len) in ranges {
             // the caller is the writer of these bytes, and changes nothing while this runs.
-            payload.extend_from_slice(raw::bytes(Claim::Writer, core, &core.pool, offset, len)?);
+            payload.extend_from_slice(raw::bytes(Claim::Writer, ground, &ground.pool, offset, len)?);
         }
         log.before_append();
         let appended = match log.ring.append(&[&payload]) {
-            Err(PoolError::RingFull { .. }) => log.settle(core).and_then(|()| Ok(log.ring.append(&[&payload])?)),
+            Err(PoolError::RingFull { .. }) => log.settle(ground).and_then(|()| Ok(log.ring.append(&[&payload])?)),
             other => other.map_err(Error::from),
         };
         let old = 8 + 16 * ranges.len();
@@ -115,22 +112,29 @@ impl UndoLog {
         }
         log.scratch = payload;
         appended?;
-        log.drain(core)?; // the old bytes, before any of the new ones can reach the media
-        log.after_append(core);
+        log.drain(ground)?; // the old bytes, before any of the new ones can reach the media
+        log.after_append(ground);
         Ok(())
     }
 
     #[cold]
-    fn keep_in_extent(&mut self, core: &Core, slot: usize, log: &mut Log, ranges: &[Bytes], needed: u64) -> Result<()> {
+    fn keep_in_extent(
+        &mut self,
+        ground: &Ground,
+        slot: usize,
+        log: &mut Log,
+        ranges: &[Bytes],
+        needed: u64,
+    ) -> Result<()> {
         let space = (HEADER + needed).next_multiple_of(64);
         let room = self.extents.last().map_or(0, |e| e.block.len() - e.used);
         if room < space {
-            self.add_extent(core, slot, log, space)?;
+            self.add_extent(ground, slot, log, space)?;
         }
         let Some(extent) = self.extents.last_mut() else { return Ok(()) }; // just made
         let at = extent.block.offset() + extent.used;
         // the block is reserved, and locked, by this transaction alone.
-        let out = raw::bytes_mut(Claim::Reserved, core, &core.pool, at, HEADER + needed)?;
+        let out = raw::bytes_mut(Claim::Reserved, ground, &ground.pool, at, HEADER + needed)?;
         let (header, payload) = out.split_at_mut(HEADER as usize);
         let mut list = Vec::new();
         record::begin(&mut list, UNDO, ranges);
@@ -138,7 +142,7 @@ impl UndoLog {
         let mut to = list.len();
         for &(offset, len) in ranges {
             // as in `keep_in_ring`; the extent's block is another one.
-            let old = raw::bytes(Claim::Writer, core, &core.pool, offset, len)?;
+            let old = raw::bytes(Claim::Writer, ground, &ground.pool, offset, len)?;
             payload[to..to + old.len()].copy_from_slice(old);
             self.entries.push(((offset, len), Old::Pool(at + HEADER + to as u64)));
             to += old.len();
@@ -146,34 +150,34 @@ impl UndoLog {
         header[..8].copy_from_slice(&extent.key.checksum(payload).to_le_bytes());
         header[8..].copy_from_slice(&needed.to_le_bytes());
         extent.used += space;
-        core.pool.flush(at, HEADER + needed)?;
-        log.drain(core)?; // the ring's record of a new extent, too
-        log.after_append(core);
+        ground.pool.flush(at, HEADER + needed)?;
+        log.drain(ground)?; // the ring's record of a new extent, too
+        log.after_append(ground);
         Ok(())
     }
 
-    fn add_extent(&mut self, core: &Core, slot: usize, log: &mut Log, space: u64) -> Result<()> {
+    fn add_extent(&mut self, ground: &Ground, slot: usize, log: &mut Log, space: u64) -> Result<()> {
         let room = |log: &Log| log.ring.unretired() + log.ring.takes(EXTENT_RECORD) + END_ROOM <= log.ring.capacity();
         if !room(log) {
-            log.settle(core)?;
+            log.settle(ground)?;
         }
         if !room(log) {
             let (unretired, capacity) = (log.ring.unretired(), log.ring.capacity());
             return Err(PoolError::RingFull { unretired, capacity, wanted: EXTENT_RECORD }.into());
         }
         let last = self.extents.last().map_or(EXTENT_MIN / 2, |e| e.block.len());
-        let block = core.reserve_own(slot, (2 * last).max(space))?;
-        let number = core.pool.generation() << 40 | core.extents.fetch_add(1, Relaxed);
+        let block = ground.reserve_own(slot, (2 * last).max(space))?;
+        let number = ground.pool.generation() << 40 | ground.extents.fetch_add(1, Relaxed);
         let mut payload = Vec::new();
         record::begin(&mut payload, EXTENT, &[(block.offset(), block.len())]);
         payload.extend_from_slice(&number.to_le_bytes());
         // All of the one before is durable: its last record is, before this transaction goes on.
         payload.extend_from_slice(&self.extents.last().map_or(0, |e| e.used).to_le_bytes());
-        self.extents.push(Extent { block, key: core.pool.checksum_key(number), used: 0 });
+        self.extents.push(Extent { block, key: ground.pool.checksum_key(number), used: 0 });
         log.before_append();
         match log.ring.append(&[&payload]) {
             Err(PoolError::RingFull { .. }) => {
-                log.settle(core)?;
+                log.settle(ground)?;
                 log.ring.append(&[&payload])?;
             }
             other => drop(other?),
@@ -183,29 +187,29 @@ impl UndoLog {
 
     /// Puts the old bytes back, the last kept first, and flushes them. The caller is their writer.
     #[track_caller]
-    pub(crate) fn restore(&self, core: &Core) -> Result<()> {
+    pub(crate) fn restore(&self, ground: &Ground) -> Result<()> {
         for &((offset, len), old) in self.entries.iter().rev() {
             match old {
                 Old::Dram(at) => {
                     // the caller is the writer of these bytes.
-                    let main = raw::bytes_mut(Claim::Writer, core, &core.pool, offset, len)?;
+                    let main = raw::bytes_mut(Claim::Writer, ground, &ground.pool, offset, len)?;
                     main.copy_from_slice(&self.dram[at..at + len as usize]);
-                    core.pool.flush(offset, len)?;
+                    ground.pool.flush(offset, len)?;
                 }
                 // the extent is ours; the caller is the writer of the range.
-                Old::Pool(at) => raw::copy(Claim::Writer, &core.pool, at, offset, len)?,
+                Old::Pool(at) => raw::copy(Claim::Writer, &ground.pool, at, offset, len)?,
             }
         }
         Ok(())
     }
 
     /// Forgets everything; gives the blocks to who hands them out again when the records that name them are retired.
-    pub(crate) fn reset(&mut self, core: &Core, freed: &mut Vec<Block>) {
+    pub(crate) fn reset(&mut self, ground: &Ground, freed: &mut Vec<Block>) {
         self.entries.clear();
         self.found = 0;
         self.dram.clear();
         for extent in self.extents.drain(..) {
-            core.after_durable(core.retire_own(&extent.block));
+            ground.after_durable(ground.retire_own(&extent.block));
             freed.push(extent.block);
         }
     }
@@ -213,10 +217,15 @@ impl UndoLog {
 
 /// The ranges and old bytes that an extent found at recovery holds, as places in the pool, in the order they were kept. `durable`: so many of its
 /// bytes are records that were durable.
-pub(crate) fn read_extent(core: &Core, (offset, len): Bytes, number: u64, durable: u64) -> Result<Vec<(Bytes, u64)>> {
-    let key = core.pool.checksum_key(number);
+pub(crate) fn read_extent(
+    ground: &Ground,
+    (offset, len): Bytes,
+    number: u64,
+    durable: u64,
+) -> Result<Vec<(Bytes, u64)>> {
+    let key = ground.pool.checksum_key(number);
     let (mut found, mut at, end) = (Vec::new(), offset, offset + len);
-    while let Some((bytes, ranges)) = read_record(core, &key, at, end)? {
+    while let Some((bytes, ranges)) = read_record(ground, &key, at, end)? {
         found.extend(ranges);
         at += (HEADER + bytes).next_multiple_of(pmem::LINE);
     }
@@ -227,7 +236,7 @@ pub(crate) fn read_extent(core: &Core, (offset, len): Bytes, number: u64, durabl
     // The last of all may be torn: then nothing that it was kept for was written. One with another behind it was whole once.
     let mut behind = at;
     while behind + HEADER <= end {
-        if read_record(core, &key, behind, end)?.is_some() {
+        if read_record(ground, &key, behind, end)?.is_some() {
             return damaged(format!("they do not verify, but those kept later, at {behind}, do"));
         }
         behind += pmem::LINE;
@@ -239,19 +248,19 @@ pub(crate) fn read_extent(core: &Core, (offset, len): Bytes, number: u64, durabl
 type Kept = (u64, Vec<(Bytes, u64)>);
 
 /// The record at a place in an extent that ends at `end`.
-fn read_record(core: &Core, key: &ChecksumKey, at: u64, end: u64) -> Result<Option<Kept>> {
+fn read_record(ground: &Ground, key: &ChecksumKey, at: u64, end: u64) -> Result<Option<Kept>> {
     if at + HEADER > end {
         return Ok(None);
     }
     // nobody else has the heap during recovery.
-    let header = raw::bytes(Claim::Recovery, core, &core.pool, at, HEADER)?;
+    let header = raw::bytes(Claim::Recovery, ground, &ground.pool, at, HEADER)?;
     let word = |from: usize| header[from..from + 8].try_into().map_or(0, u64::from_le_bytes);
     let (checksum, bytes) = (word(0), word(8));
     if bytes > end - at - HEADER {
         return Ok(None);
     }
     // as above.
-    let payload = raw::bytes(Claim::Recovery, core, &core.pool, at + HEADER, bytes)?;
+    let payload = raw::bytes(Claim::Recovery, ground, &ground.pool, at + HEADER, bytes)?;
     let Some(undo) = record::decode(payload).filter(|p| p.kind == UNDO && key.checksum(payload) == checksum) else {
         return Ok(None);
     };

@@ -27,14 +27,13 @@ use pmem::sync::{Mutex, switch_point};
 use pmem::{ChecksumKey, Pool};
 use tx::{Error, Result};
 
+use crate::counted::steps;
 use crate::failpoints::{Failpoints, Step};
 use crate::options::Intents;
-use crate::pending::steps;
 use crate::raw::{self, Claim};
+use crate::regions::PAGE;
 use crate::space::Space;
 
-/// Bytes that share a checksum.
-pub(crate) const PAGE: u64 = 4096;
 const LEAF: usize = 4096;
 const LEAVES: usize = 4096;
 

@@ -17,6 +17,7 @@ use std::path::Path;
 use pmem::{Image, Pool, Waits};
 use tx::Result;
 
+use crate::calls::Registered;
 use crate::core::Core;
 use crate::failpoints::Step;
 use crate::mvcc::Mvcc;
@@ -55,7 +56,13 @@ impl Mvcc {
     /// [`pmem::Error::BackupRunning`] while another backup is made; [`tx::Error::Damaged`] if the copy shows that bytes of the store have gone bad. There is nothing at `path` then.
     pub fn backup(&self, path: impl AsRef<Path>, progress: impl FnMut(u64, u64)) -> Result<Backup> {
         let core = self.core();
-        Backup::make(&core.pool, path.as_ref(), progress, |image| core.cut(image), |copy| core.verify(copy))
+        Backup::make(
+            &core.pool,
+            path.as_ref(),
+            progress,
+            |image| core.cut(image),
+            |copy| verify(copy, self.procedures()),
+        )
     }
 }
 
@@ -80,15 +87,15 @@ impl Core {
         }
         Ok(Some((logs, upkeep, closed, growing)))
     }
+}
 
-    /// Opens a copy as a program would, looks at it, and closes it.
-    fn verify(&self, pool: Pool) -> Result<(Recovery, u64)> {
-        let options = Options { procedures: self.procedures.clone(), ..Options::new().background(false) };
-        let store = Mvcc::open_in(&pool, &options)?;
-        drop(pool); // the store's own handle is the last
-        let recovery = *store.recovery();
-        let objects = store.live_blocks(|_, _| {})?.live_blocks;
-        store.close()?;
-        Ok((recovery, objects))
-    }
+/// Opens a copy as a program would, with these procedures, looks at it, and closes it.
+fn verify(pool: Pool, procedures: &[Registered]) -> Result<(Recovery, u64)> {
+    let options = Options { procedures: procedures.to_vec(), ..Options::new().background(false) };
+    let store = Mvcc::open_in(&pool, &options)?;
+    drop(pool); // the store's own handle is the last
+    let recovery = *store.recovery();
+    let objects = store.live_blocks(|_, _| {})?.live_blocks;
+    store.close()?;
+    Ok((recovery, objects))
 }

@@ -11,24 +11,17 @@ use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 use pmem::{Block, Intent};
 use tx::{Error, Isolation, Result};
 
-use crate::calls::Calling;
-use crate::core::{Changed, Core, Counters, Log, Room};
+use crate::core::{Core, Counters, Room};
+use crate::durable::Commit;
 use crate::failpoints::Step;
 use crate::header::Owner;
+use crate::inbox::{Changed, GivenUp};
+use crate::log::{Log, SPARE, VERSION_BYTES, VERSION_BYTES_MAX};
+use crate::procedures::Calling;
 use crate::raw::{self, Claim, Owned};
 use crate::record::{self, Bytes};
-use crate::recovery::Commit;
-use crate::transaction::{Set, Write};
+use crate::set::{Set, Write};
 use crate::tx_slot::TxSlot;
-use crate::upkeep::GivenUp;
-
-/// Kept free in every ring: for a record whose body is in a block, with the end of the ring that it may skip, and for one that makes another void.
-pub(crate) const SPARE: u64 = 4 * pmem::LINE;
-
-/// Bytes of versions that a slot publishes before the upkeep is to come by.
-const VERSION_BYTES: u64 = 4 << 20;
-/// ... and before it publishes no more until that has happened.
-pub(crate) const VERSION_BYTES_MAX: u64 = 32 << 20;
 
 /// What a commit has put where, before it is announced.
 struct Placed {
@@ -131,7 +124,7 @@ impl Core {
             record.extend_from_slice(bytes.unwrap_or_default());
         }
         let (len, log) = (record.len() as u64, self.logs[slot].lock());
-        let (room, is_much) = (self.room(&log), log.version_bytes > VERSION_BYTES_MAX);
+        let (room, is_much) = (log.room(), log.version_bytes > VERSION_BYTES_MAX);
         let fits = len <= pmem::PAYLOAD_MAX - 8 && log.ring.takes(len + 8) <= room.saturating_sub(SPARE);
         let would_fit = len + pmem::LINE < self.log_bytes / 2;
         drop(log);
@@ -171,7 +164,7 @@ impl Core {
             return Ok(None);
         }
         let log = self.logs[slot].lock();
-        let fits = log.ring.takes(len) <= self.room(&log).saturating_sub(SPARE);
+        let fits = log.ring.takes(len) <= log.room().saturating_sub(SPARE);
         if !fits || log.version_bytes > VERSION_BYTES_MAX {
             return Ok(None);
         }
@@ -233,11 +226,6 @@ impl Core {
         }
         counters.set_room(Room::Wanted);
         Error::Conflict { offset: 0 }
-    }
-
-    /// Bytes of a ring that records may take.
-    pub(crate) fn room(&self, log: &Log) -> u64 {
-        log.ring.capacity() - log.ring.unretired()
     }
 
     /// Flushes what the record vouches for, and the record: the one barrier.

@@ -5,11 +5,11 @@
 use pmem::{Allocator, Ring, TwoSlot};
 use tx::{Handover, Result};
 
-use crate::calls::Names;
-use crate::core::{COPIES, LOGS, MAIN, NAMES, STATE, State};
-use crate::mvcc::{Mvcc, PAGE};
+use crate::mvcc::Mvcc;
 use crate::options::{LAYOUT, Options};
+use crate::procedures::Names;
 use crate::recovery;
+use crate::state::{COPIES, LOGS, MAIN, NAMES, PAGE, STATE, State};
 
 impl Mvcc {
     /// Takes over the objects that another engine has given up, with all that they hold, and their root: afterwards they are a store with several versions of each, in the same pool. No object is
@@ -50,6 +50,6 @@ fn prepare(from: &Handover, options: &Options) -> Result<()> {
     areas.push(from.part(COPIES, state.copy_bytes)?.into_area()?);
     areas.into_iter().try_for_each(|area| Ring::create(area).map(drop))?; // empty, whatever they held
     let names = from.part(NAMES, TwoSlot::<Names>::size_apart(PAGE))?.into_area()?;
-    TwoSlot::create_apart(names, PAGE, &Names::of(&options.procedures))?;
+    TwoSlot::create_apart(names, PAGE, &Names::of(&options.known()))?;
     Ok(())
 }

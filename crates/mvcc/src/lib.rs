@@ -8,20 +8,24 @@
 //!
 //! | module | what it does with it |
 //! |---|---|
-//! | `mvcc`, `options` | [`Mvcc::create`], [`Mvcc::open`], `begin` |
+//! | `mvcc`, `options`, `assemble` | [`Mvcc::create`], [`Mvcc::open`], `begin`; what a store is put together from |
 //! | `tx_slot` | the clock; who runs since when, and who is about to commit |
-//! | `transaction` | reads what its snapshot sees; locks what it writes, and copies it |
+//! | `transaction`, `set` | reads what its snapshot sees; locks what it writes, and copies it; what it knows of itself |
+//! | `space` | blocks for new objects |
 //! | `savepoints` | parts of a transaction that are undone alone |
 //! | `header` | the lock of an object, and its chain, found through a word of the allocator |
-//! | `commit`, `record`, `calls` | makes it durable by one record, of values or of a call, and lets others see it |
-//! | `upkeep`, `background` | writes back, and gives up what nobody needs |
-//! | `recovery`, `replay` | carries out again what is durable and was not written back; runs calls again |
+//! | `commit`, `record` | makes it durable by one record, of values or of a call, and lets others see it |
+//! | `calls`, `procedures` | what calls are of, and what the pool knows that by |
+//! | `log`, `inbox` | what it leaves to the upkeep |
+//! | `upkeep`, `pass`, `background` | writes back, and gives up what nobody needs; how far that has come |
+//! | `recovery`, `durable`, `replay` | carries out again what is durable and was not written back; runs calls again |
 //! | `snapshot` | [`Snapshot`]: one state for minutes |
 //! | `backup` | a copy beside running transactions |
 //! | `handover` | takes over the objects of another engine |
 //! | `stats` | counts |
 //! | `failpoints` | for tests that must be seen to fail |
-//! | `core`, `raw` | what they share; versions, chains, and the unsafe code |
+//! | `core`, `state` | what they share; what a store says about itself |
+//! | `raw` | versions, chains, and the unsafe code |
 //!
 //! # What there is not, yet
 //!
@@ -44,23 +48,32 @@
 
 #![deny(unsafe_code)]
 
+mod assemble;
 mod background;
 mod backup;
 mod calls;
 mod commit;
 mod core;
+mod durable;
 mod failpoints;
 mod handover;
 mod header;
+mod inbox;
+mod log;
 mod mvcc;
 mod options;
+mod pass;
+mod procedures;
 #[allow(unsafe_code)]
 mod raw;
 mod record;
 mod recovery;
 mod replay;
 mod savepoints;
+mod set;
 mod snapshot;
+mod space;
+mod state;
 mod stats;
 mod transaction;
 mod tx_slot;

@@ -8,19 +8,19 @@ use pmem::{
 };
 use tx::{Engine, Error, Handover, Isolation, Procedure, Result};
 
+use crate::assemble::Parts;
 use crate::background::Background;
-use crate::calls::{self, Names};
-use crate::core::{COPIES, Core, LOGS, MAIN, NAMES, Parts, STATE, State};
+use crate::calls::Registered;
+use crate::core::Core;
 use crate::options::{LAYOUT, Options};
+use crate::pass::{Progress, Upkeep};
+use crate::procedures::Names;
 use crate::raw::{self, Claim};
 use crate::recovery::{self, Recovery};
 use crate::snapshot::Snapshot;
+use crate::state::{COPIES, LOGS, MAIN, NAMES, PAGE, STATE, State};
 use crate::stats::{Sizes, Stats};
 use crate::transaction::Tx;
-use crate::upkeep::{Progress, Upkeep};
-
-/// Slots of the cell lie on two pages: the loss of one leaves the other.
-pub(crate) const PAGE: u64 = 4096;
 
 /// A store of objects with several versions each: readers write nothing and are in nobody's way.
 ///
@@ -51,6 +51,8 @@ pub(crate) const PAGE: u64 = 4096;
 pub struct Mvcc {
     core: Arc<Core>,
     background: Option<Background>,
+    /// Those of this program, with which a copy is opened.
+    procedures: Vec<Registered>,
     recovery: Recovery,
     /// Behind the others: they have let go of the core by then.
     closing: Closing,
@@ -108,7 +110,7 @@ impl Mvcc {
         let mut areas = recovery::split(logs, options.slots as u64, options.log_bytes)?;
         areas.push(pool.add_region(COPIES, options.copy_bytes)?.into_area()?);
         let names = pool.add_region(NAMES, TwoSlot::<Names>::size_apart(PAGE))?;
-        TwoSlot::create_apart(names.into_area()?, PAGE, &Names::of(&options.procedures))?;
+        TwoSlot::create_apart(names.into_area()?, PAGE, &Names::of(&options.known()))?;
         let rings = areas.into_iter().map(Ring::create).collect::<Result<Vec<_>, _>>()?;
         let alloc = Allocator::create(pool, MAIN, options.bytes, options.blocks)?;
         let root = make_root(pool, &alloc)?;
@@ -180,13 +182,13 @@ impl Mvcc {
         if pool.is_read_only() {
             core.named = names.get().all();
         }
-        let mut recovery = recovery::run(&core, &recovered, &names.get(), clean)?;
+        let mut recovery = recovery::run(&core, &recovered, &names.get(), &options.procedures, clean)?;
         recovery.cells =
             [of_cell, of_names].iter().filter(|other_slot| **other_slot == SlotState::Corrupt).count() as u64;
         if !pool.is_read_only() {
             pool.set_unsettled(true);
             recovery::empty_logs(&core, &recovered)?;
-            Names::update(&mut names, &options.procedures)?;
+            Names::update(&mut names, &options.known())?;
             if of_cell != SlotState::Equal {
                 let mut upkeep = core.upkeep.lock();
                 let state = upkeep.cell.get(); // an older copy would be wrong about records that are gone
@@ -208,13 +210,17 @@ impl Mvcc {
         let wanted = options.background && core.pool.domain() != Domain::Simulated && !core.pool.is_read_only();
         let background = wanted.then(|| Background::start(&core));
         let closing = Closing(Some(Arc::clone(&core)));
-        Self { core, background, recovery, closing }
+        Self { core, background, procedures: options.procedures.clone(), recovery, closing }
     }
 
     // ---- look -------------------------------------------------------------------------------------------------------
 
     pub(crate) fn core(&self) -> &Core {
         &self.core
+    }
+
+    pub(crate) fn procedures(&self) -> &[Registered] {
+        &self.procedures
     }
 
     /// The pool it is in.
@@ -348,6 +354,24 @@ fn make_root(pool: &Pool, alloc: &Allocator) -> Result<u64> {
     Ok(block.offset())
 }
 
+impl Options {
+    /// Makes a store in a new file: [`Mvcc::create`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn create(&self, path: impl AsRef<Path>) -> Result<Mvcc> {
+        Mvcc::create(path, self)
+    }
+
+    /// Opens the store at `path`, and recovers it if it was not closed: [`Mvcc::open`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<Mvcc> {
+        Mvcc::open(path, self)
+    }
+}
+
 impl Engine for Mvcc {
     type Tx<'a> = Tx<'a>;
 
@@ -365,6 +389,12 @@ impl Engine for Mvcc {
     }
 
     fn call<P: Procedure>(&self, args: &P::Args) -> Result<P::Output> {
-        calls::call::<P>(self, &self.core, args)
+        let calling = self.core.calling::<P>(args);
+        self.transact(P::ISOLATION, |tx| {
+            if let Some(calling) = &calling {
+                tx.log_as(calling);
+            }
+            P::run(tx, args)
+        })
     }
 }

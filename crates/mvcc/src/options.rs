@@ -1,13 +1,12 @@
 //! How a store is made and opened.
 
-use std::path::Path;
-
 use pmem::HeapOptions;
 use tx::{Error, Procedure, Result};
 
-use crate::Mvcc;
-use crate::calls::{self, Registered};
+use crate::calls::Registered;
 use crate::failpoints::Failpoints;
+use crate::procedures::{self, Known};
+use crate::state::{LOG_MAX, SLOTS_MAX, are_log_bytes};
 
 /// What pools are called that have a store and nothing else.
 pub(crate) const LAYOUT: &str = "mvcc";
@@ -38,12 +37,6 @@ impl Default for Options {
         Self::new()
     }
 }
-
-/// Slots that a store can have.
-const SLOTS_MAX: u64 = 1 << 14;
-/// Smallest log: a few records and their mark.
-const LOG_MIN: u64 = 4096;
-const LOG_MAX: u64 = 1 << 30;
 
 impl Options {
     /// 64 MiB for objects, 64 slots with logs of 256 KiB, 4 MiB for copies.
@@ -149,7 +142,7 @@ impl Options {
         Self { blocks, ..self }
     }
 
-    /// Whether a thread in the background writes objects back, fifty times in a second. Without it committing threads do, when their logs are half full, and [`Mvcc::settle`].
+    /// Whether a thread in the background writes objects back, fifty times in a second. Without it committing threads do, when their logs are half full, and [`Mvcc::settle`](crate::Mvcc::settle).
     #[must_use]
     pub fn background(self, background: bool) -> Self {
         Self { background, ..self }
@@ -161,28 +154,17 @@ impl Options {
         Self { pool: pool.layout(LAYOUT), ..self }
     }
 
-    /// Makes a store in a new file: [`Mvcc::create`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn create(&self, path: impl AsRef<Path>) -> Result<Mvcc> {
-        Mvcc::create(path, self)
-    }
-
-    /// Opens the store at `path`, and recovers it if it was not closed: [`Mvcc::open`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn open(&self, path: impl AsRef<Path>) -> Result<Mvcc> {
-        Mvcc::open(path, self)
-    }
-
     /// Leaves a step of the protocol out.
     #[cfg(feature = "failpoints")]
     #[doc(hidden)]
     #[must_use]
     pub fn without(self, step: crate::Step) -> Self {
         Self { failpoints: Failpoints(Some(step)), ..self }
+    }
+
+    /// What its procedures are known by.
+    pub(crate) fn known(&self) -> Vec<Known> {
+        self.procedures.iter().map(|procedure| procedure.known).collect()
     }
 
     pub(crate) fn check(&self) -> Result<()> {
@@ -196,16 +178,6 @@ impl Options {
         if !are_log_bytes(self.copy_bytes) {
             return limit("bytes for copies (4096 at least, a multiple of 64)", self.copy_bytes, LOG_MAX);
         }
-        calls::check(&self.procedures)
+        procedures::check(&self.known())
     }
-}
-
-/// Whether logs can be that long.
-pub(crate) fn are_log_bytes(bytes: u64) -> bool {
-    (LOG_MIN..=LOG_MAX).contains(&bytes) && bytes.is_multiple_of(pmem::LINE)
-}
-
-/// Whether there can be so many slots.
-pub(crate) fn are_slots(slots: u64) -> bool {
-    (1..=SLOTS_MAX).contains(&slots)
 }

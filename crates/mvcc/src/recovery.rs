@@ -15,16 +15,19 @@
 //!    K becomes the newest timestamp there is, barrier.
 //! 2. What is durable is carried out in the order of commits; barrier. W becomes K; barrier.
 
-use pmem::{Area, Error as PoolError, FlushSet, Intent, Position, Recovered, TwoSlot};
+use pmem::{Area, Error as PoolError, FlushSet, Recovered, TwoSlot};
 use tx::{Error, Result};
 
-use crate::calls::Names;
-use crate::core::{Core, State};
+use crate::calls::Registered;
+use crate::core::Core;
+use crate::durable::{Commit, What};
 use crate::failpoints::Step;
+use crate::pass::Upkeep;
+use crate::procedures::Names;
 use crate::raw::{self, Claim};
-use crate::record::{self, Body, Bytes, Call, Record};
+use crate::record::{self, Body, Bytes, Record};
 use crate::replay;
-use crate::upkeep::Upkeep;
+use crate::state::State;
 
 /// What opening a store had to do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,39 +50,6 @@ impl Recovery {
     }
 }
 
-/// A commit that was found.
-pub(crate) struct Commit {
-    pub(crate) slot: usize,
-    pub(crate) stamp: u64,
-    /// Where its record ends.
-    pub(crate) end: Position,
-    pub(crate) what: What,
-    /// Bytes elsewhere that its record vouches for.
-    outside: Vec<Bytes>,
-}
-
-/// What it did.
-pub(crate) enum What {
-    Values(Body),
-    Call(Call),
-}
-
-impl Commit {
-    pub(crate) fn call(&self) -> Option<&Call> {
-        match &self.what {
-            What::Call(call) => Some(call),
-            What::Values(_) => None,
-        }
-    }
-
-    pub(crate) fn intents(&self) -> &[Intent] {
-        match &self.what {
-            What::Call(call) => &call.intents,
-            What::Values(body) => &body.intents,
-        }
-    }
-}
-
 /// What was found in the logs.
 #[derive(Default)]
 struct Found {
@@ -91,8 +61,14 @@ struct Found {
     newest: u64,
 }
 
-/// Brings the store up to date. `clean`: it was closed, and nothing may be left.
-pub(crate) fn run(core: &Core, recovered: &[Recovered], names: &Names, clean: bool) -> Result<Recovery> {
+/// Brings the store up to date. `clean`: it was closed, and nothing may be left. `procedures`: those that calls may be of.
+pub(crate) fn run(
+    core: &Core,
+    recovered: &[Recovered],
+    names: &Names,
+    procedures: &[Registered],
+    clean: bool,
+) -> Result<Recovery> {
     let mut upkeep = core.upkeep.lock();
     let cell = &mut upkeep.cell;
     let state = cell.get();
@@ -138,7 +114,7 @@ pub(crate) fn run(core: &Core, recovered: &[Recovered], names: &Names, clean: bo
         return Ok(recovery);
     }
     let above = found.commits.partition_point(|commit| !is_above(commit));
-    replay::check(core, names, &found.commits[above..])?;
+    replay::check(core, names, procedures, &found.commits[above..])?;
     decide(core, cell, &found, state.durable)?;
     let below = if core.failpoints.skips(Step::CallsBehindK) { 0 } else { above };
     carry_out(core, &found.commits[..below], found.copies.as_ref(), &mut recovery)?;
@@ -150,7 +126,7 @@ pub(crate) fn run(core: &Core, recovered: &[Recovered], names: &Names, clean: bo
         let end = copies.ring.head();
         copies.ring.retire(end);
     }
-    replay::run(core, names, &found.commits[above..])?;
+    replay::run(core, names, procedures, &found.commits[above..])?;
     core.tx_slots.skip(found.newest);
     core.upkeep()?;
     recovery.restored_bytes += core.upkeep.lock().written_back;

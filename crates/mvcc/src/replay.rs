@@ -8,31 +8,32 @@ use std::collections::VecDeque;
 use pmem::{FlushSet, Intent, PPtr};
 use tx::{Error, Isolation, Result, Transaction};
 
-use crate::calls::{Names, refused};
+use crate::calls::Registered;
 use crate::core::Core;
+use crate::durable::{Commit, What};
+use crate::pass::Progress;
+use crate::procedures::{Names, refused};
 use crate::record::{Body, Call};
-use crate::recovery::{Commit, What};
 use crate::transaction::Tx;
-use crate::upkeep::Progress;
 
 /// An error, before anything is changed, if a procedure is not there.
-pub(crate) fn check(core: &Core, names: &Names, commits: &[Commit]) -> Result<()> {
-    commits.iter().filter_map(Commit::call).try_for_each(|call| number(core, names, call).map(drop))
+pub(crate) fn check(core: &Core, names: &Names, procedures: &[Registered], commits: &[Commit]) -> Result<()> {
+    commits.iter().filter_map(Commit::call).try_for_each(|call| find(core, names, procedures, call).map(drop))
 }
 
 /// Which of this program's procedures it is.
-fn number(core: &Core, names: &Names, call: &Call) -> Result<usize> {
+fn find(core: &Core, names: &Names, procedures: &[Registered], call: &Call) -> Result<Registered> {
     let known = names.get(call.procedure).ok_or_else(|| Error::Damaged {
         what: "table of procedures",
         offset: core.root,
         why: format!("a log has a call of number {}, which it does not name", call.procedure),
     })?;
-    let found = core.procedures.iter().position(|here| here.name == known.0 && here.version == known.1);
-    found.ok_or_else(|| refused(known, "this program has no such procedure"))
+    let found = procedures.iter().find(|here| here.known.name == known.0 && here.known.version == known.1);
+    found.copied().ok_or_else(|| refused(known, "this program has no such procedure"))
 }
 
 /// Carries the commits out, in their order, and writes all of them back.
-pub(crate) fn run(core: &Core, names: &Names, commits: &[Commit]) -> Result<()> {
+pub(crate) fn run(core: &Core, names: &Names, procedures: &[Registered], commits: &[Commit]) -> Result<()> {
     let mut lines = FlushSet::default();
     for intent in commits.iter().flat_map(Commit::intents).filter(|intent| intent.is_alloc()) {
         core.alloc.apply(intent, &mut lines)?; // before anything is resolved
@@ -42,7 +43,7 @@ pub(crate) fn run(core: &Core, names: &Names, commits: &[Commit]) -> Result<()> 
         core.tx_slots.skip(commit.stamp - 1);
         match &commit.what {
             What::Values(body) => values(core, commit, body)?,
-            What::Call(call) => again(core, names, commit, call)?,
+            What::Call(call) => again(core, names, find(core, names, procedures, call)?, commit, call)?,
         }
         core.tx_slots.skip(commit.stamp);
     }
@@ -65,10 +66,9 @@ fn values(core: &Core, commit: &Commit, body: &Body) -> Result<()> {
     tx.end_again(commit, &body.intents, |_| Ok(()))
 }
 
-fn again(core: &Core, names: &Names, commit: &Commit, call: &Call) -> Result<()> {
+fn again(core: &Core, names: &Names, procedure: Registered, commit: &Commit, call: &Call) -> Result<()> {
     let known = || names.get(call.procedure).unwrap_or_default();
-    let procedure = core.procedures[number(core, names, call)?];
-    let mut tx = Tx::begin(core, procedure.isolation)?;
+    let mut tx = Tx::begin(core, procedure.known.isolation)?;
     let blocks: VecDeque<Intent> = call.intents.iter().filter(|intent| intent.is_alloc()).copied().collect();
     tx.allocate_again(blocks);
     (procedure.replay)(&mut tx, &call.args).map_err(|error| refused(known(), error.to_string()))?;

@@ -7,78 +7,10 @@ use tx::{Error, Result, Savepoint, Savepoints};
 
 use crate::failpoints::Step;
 use crate::raw::{self, Claim};
-use crate::transaction::{Set, Tx, Write};
-
-/// What there was when a savepoint was set.
-#[derive(Clone, Copy)]
-pub(crate) struct Saved {
-    savepoint: Savepoint,
-    writes: usize,
-    ranges: usize,
-    undo: usize,
-}
-
-/// What a write that there was at the last savepoint was before.
-pub(crate) enum Undo {
-    /// The bytes at an offset.
-    Bytes(u32, u64, Box<[u8]>),
-    /// Not freed.
-    Freed(u32),
-}
-
-/// Of which the last savepoint knows.
-fn is_saved(set: &Set, at: usize) -> bool {
-    set.saved.last().is_some_and(|saved| at < saved.writes)
-}
-
-/// Kept bytes that are looked through for the same ones.
-const RECENT: usize = 4;
+use crate::set::{Saved, Undo, Write};
+use crate::transaction::Tx;
 
 impl Tx<'_> {
-    /// Before `len` bytes at `offset` of the write are handed out to be changed.
-    #[inline]
-    pub(crate) fn keep_bytes(&self, set: &mut Set, at: usize, offset: u64, len: u64) -> Result<()> {
-        if is_saved(set, at) { self.keep_saved(set, at, offset, len) } else { Ok(()) }
-    }
-
-    #[cold]
-    fn keep_saved(&self, set: &mut Set, at: usize, offset: u64, len: u64) -> Result<()> {
-        let since = set.saved.last().map_or(0, |saved| saved.undo);
-        let is_kept = |undo: &Undo| match undo {
-            Undo::Bytes(of, from, old) => {
-                *of as usize == at && *from <= offset && offset + len <= from + old.len() as u64
-            }
-            Undo::Freed(_) => false,
-        };
-        let write = &set.writes[at];
-        let whole = write.block.len();
-        let kept = set.kept.entry(at as u32).or_default();
-        if *kept > whole || set.undo[since..].iter().rev().take(RECENT).any(is_kept) {
-            return Ok(());
-        }
-        // In pieces until they are as much as all of it, which is kept then, so that no more ever is: earlier pieces are put back behind it.
-        *kept += len;
-        let (offset, len) = if *kept > whole { (write.block.offset(), whole) } else { (offset, len) };
-        let old = self.written(write, offset, len)?.into();
-        set.undo.push(Undo::Bytes(at as u32, offset, old));
-        Ok(())
-    }
-
-    /// Before the write is freed.
-    pub(crate) fn keep_free(set: &mut Set, at: usize) {
-        if is_saved(set, at) {
-            set.undo.push(Undo::Freed(at as u32));
-        }
-    }
-
-    /// What it holds so far.
-    fn written(&self, write: &Write, offset: u64, len: u64) -> Result<&[u8]> {
-        match &write.copy {
-            Some(copy) => raw::own(self, copy, offset - write.block.offset(), len).ok_or(Error::NoSavepoint),
-            None => raw::bytes(Claim::Fresh, self, &self.core.pool, offset, len),
-        }
-    }
-
     /// An error that was gone back from does not doom any longer: but for a failed drain, and conflicts if there were too many.
     fn lift(&self) -> Result<()> {
         self.core.pool.check_usable()?;

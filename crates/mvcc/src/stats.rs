@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::core::{Core, Counters, State};
+use crate::core::{Core, Counters};
+use crate::state::State;
 
 /// What a store has done since it was opened, and where it stands. Exact when no transaction runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,20 +1,21 @@
 //! A transaction: reads what its snapshot sees, and changes copies of its own.
 
-use std::cell::{Cell, RefCell, RefMut};
-use std::collections::{HashMap, VecDeque};
+use std::cell::{Cell, RefMut};
+use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
 use pmem::{Block, Error as PoolError, Found, Intent, PPtr};
 use tx::{Doom, Error, Isolation, Range, Result, Transaction};
 
-use crate::calls::Calling;
-use crate::core::{Changed, Core, Counters, Room, View};
+use crate::core::{Core, Counters, Room, View};
+use crate::durable::Commit;
 use crate::failpoints::Step;
 use crate::header::{NEVER, Owner};
+use crate::inbox::Changed;
+use crate::procedures::Calling;
 use crate::raw::{self, Claim, Owned, Word};
-use crate::recovery::Commit;
-use crate::savepoints::{Saved, Undo};
+use crate::set::{Set, TxState, Write};
 use crate::tx_slot::TxSlot;
 
 /// Bytes that are asked for of an object whose length is not known.
@@ -43,135 +44,6 @@ pub struct Tx<'m> {
     looked: Cell<bool>,
     /// References are the thread's affair.
     stays: PhantomData<*const ()>,
-}
-
-/// What a transaction knows of itself. Kept in its slot, so that its memory is used again by the next one.
-#[derive(Default)]
-pub(crate) struct TxState {
-    /// Cheap to ask; the reason is in `doom`.
-    doomed: Cell<bool>,
-    doom: RefCell<Option<Doom>>,
-    set: RefCell<Set>,
-}
-
-/// What is read, and what is to be committed.
-#[derive(Default)]
-pub(crate) struct Set {
-    pub(crate) writes: Vec<Write>,
-    /// From header to place in `writes`, once there are many.
-    index: HashMap<u32, u32>,
-    /// Which write; where and how many bytes.
-    pub(crate) ranges: Vec<(u32, u64, u64)>,
-    /// Objects, and where they are.
-    pub(crate) reads: Vec<(Word, u64)>,
-    /// Memory for a record.
-    pub(crate) record: Vec<u8>,
-    /// The transaction is this call.
-    pub(crate) call: Option<Calling>,
-    /// Blocks that the call had when it ran first.
-    again: Option<VecDeque<Intent>>,
-    /// Savepoints, and what was before that is written over since.
-    pub(crate) saved: Vec<Saved>,
-    pub(crate) undo: Vec<Undo>,
-    /// Bytes of each write that are kept since the last savepoint.
-    pub(crate) kept: HashMap<u32, u64>,
-    /// Conflicts from which it went back.
-    pub(crate) lifted: u32,
-}
-
-/// An object that is locked.
-pub(crate) struct Write {
-    pub(crate) header: u32,
-    pub(crate) word: Word,
-    pub(crate) block: Block,
-    /// What it will hold; `None` for a new object, which is written where it is.
-    pub(crate) copy: Option<Owned>,
-    pub(crate) freed: bool,
-}
-
-impl Write {
-    pub(crate) fn is_new(&self) -> bool {
-        self.copy.is_none()
-    }
-}
-
-/// More objects than this are looked up by hash.
-const FEW: usize = 12;
-/// Reads that are looked through for the same object.
-const RECENT: usize = 4;
-/// Entries whose memory is kept for the next transaction.
-const KEEP: usize = 1 << 12;
-const RECORD_KEEP: usize = 64 << 10;
-
-impl Set {
-    fn find(&self, header: u32) -> Option<usize> {
-        match self.writes.len() <= FEW {
-            true => self.writes.iter().rposition(|write| write.header == header),
-            false => self.index.get(&header).map(|&at| at as usize),
-        }
-    }
-
-    fn push(&mut self, write: Write) -> usize {
-        self.writes.push(write);
-        let len = self.writes.len();
-        if len > FEW {
-            let from = if len == FEW + 1 { 0 } else { len - 1 };
-            let new = self.writes[from..].iter().zip(from as u32..).map(|(write, at)| (write.header, at));
-            self.index.extend(new);
-        }
-        len - 1
-    }
-
-    /// Those from `len` on.
-    pub(crate) fn split_off(&mut self, len: usize) -> Vec<Write> {
-        let gone = self.writes.split_off(len);
-        if len <= FEW {
-            self.index.clear();
-        }
-        for write in &gone {
-            self.index.remove(&write.header);
-        }
-        gone
-    }
-
-    #[inline]
-    fn note_read(&mut self, word: Word, offset: u64) {
-        if !self.reads.iter().rev().take(RECENT).any(|read| read.0 == word) {
-            self.reads.push((word, offset));
-        }
-    }
-
-    #[inline]
-    fn note_write(&mut self, at: usize, offset: u64, len: u64) {
-        let at = at as u32;
-        let is_in = |range: &&(u32, u64, u64)| range.0 == at && range.1 <= offset && offset + len <= range.1 + range.2;
-        if len > 0 && self.ranges.iter().rev().take(RECENT).find(is_in).is_none() {
-            self.ranges.push((at, offset, len));
-        }
-    }
-
-    /// Keeps the memory of a record, if it is little.
-    pub(crate) fn keep_record(&mut self, record: Vec<u8>) {
-        if record.capacity() <= RECORD_KEEP {
-            self.record = record;
-        }
-    }
-
-    /// Ready for the next transaction.
-    pub(crate) fn reset(&mut self) {
-        self.writes.clear();
-        self.index.clear();
-        self.ranges.clear();
-        self.reads.clear();
-        (self.call, self.again) = (None, None);
-        self.saved.clear();
-        self.undo.clear();
-        self.kept.clear();
-        self.lifted = 0;
-        if self.writes.capacity().max(self.ranges.capacity()).max(self.reads.capacity()) > KEEP {
-            *self = Self::default();
-        }
-    }
 }
 
 impl std::fmt::Debug for Tx<'_> {
@@ -348,7 +220,7 @@ impl<'m> Tx<'m> {
         self.tx_slot()?;
         let (block, at) = self.open(ptr, len)?;
         let mut set = self.state.set.borrow_mut();
-        self.keep_bytes(&mut set, at, ptr.offset(), len)?;
+        set.keep_bytes(&self.core.pool, at, ptr.offset(), len)?;
         if !set.writes[at].is_new() {
             set.note_write(at, ptr.offset(), len);
         }
@@ -500,7 +372,7 @@ impl<'m> Tx<'m> {
         let gone = |found: &Found<'_>, number| self.check_newest(&found.block(), number).map(|_| Owned::gone());
         let (_, at) = self.look_up(ptr, 0, gone)?;
         let mut set = self.state.set.borrow_mut();
-        Self::keep_free(&mut set, at);
+        set.keep_free(at);
         set.writes[at].freed = true;
         Ok(())
     }

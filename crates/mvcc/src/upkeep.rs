@@ -12,103 +12,23 @@
 //!
 //! A long snapshot keeps of each object the newest version at or below it, and no other: in the chain, or as the master, or as a copy of what the master was.
 
-use std::collections::VecDeque;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use pmem::sync::switch_point;
-use pmem::{Block, FlushSet, Intent, LINE, TwoSlot};
+use pmem::{Block, LINE};
 use tx::{Error, Result};
 
-use crate::commit::{SPARE, VERSION_BYTES_MAX};
-use crate::core::{Changed, Core, Log, Room, State};
+use crate::core::{Core, Room};
 use crate::failpoints::Step;
 use crate::header::{Header, NEVER};
+use crate::inbox::{Changed, GivenUp};
+use crate::log::{Log, SPARE, VERSION_BYTES_MAX};
+use crate::pass::{Pass, Pinned, Progress, Upkeep};
 use crate::raw::{self, Claim, Owned};
 use crate::record;
 
-/// What somebody may still look at.
-pub(crate) enum GivenUp {
-    Version(Owned),
-    Header(u32),
-    Block(Block),
-}
-
-pub(crate) struct Upkeep {
-    pub(crate) cell: TwoSlot<State>,
-    pass: Option<Pass>,
-    /// Objects that have changed behind the pass before.
-    later: Vec<Changed>,
-    /// Objects that are looked at again when the snapshots that are held have changed.
-    pinned: Vec<Pinned>,
-    /// What was held then.
-    pinned_by: Vec<u64>,
-    given_up: VecDeque<(u64, GivenUp)>,
-    lines: FlushSet,
-    /// Bytes that were written back, and objects.
-    pub(crate) written_back: u64,
-    pub(crate) objects_back: u64,
-    /// Bytes of copies of what calls had changed.
-    pub(crate) copied: u64,
-}
-
-/// An object that snapshots see, and of how many uses of its header that is.
-struct Pinned {
-    changed: Changed,
-    uses: u32,
-}
-
-/// A pass that has collected.
-struct Pass {
-    /// K.
-    through: u64,
-    /// Whoever is at or above it does not see the masters.
-    behind: u64,
-    changed: Vec<Changed>,
-    intents: Vec<(u64, Intent)>,
-}
-
 /// Passes by one who comes by.
 const PASSES: usize = 4;
-
-/// How far a pass got.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Progress {
-    /// There was nothing to do.
-    Idle,
-    /// It is through.
-    Done,
-    /// The transaction in a slot may see what is to be overwritten.
-    Blocked,
-}
-
-impl Upkeep {
-    pub(crate) fn new(cell: TwoSlot<State>) -> Self {
-        Self {
-            cell,
-            pass: None,
-            later: Vec::new(),
-            pinned: Vec::new(),
-            pinned_by: Vec::new(),
-            given_up: VecDeque::new(),
-            lines: FlushSet::default(),
-            written_back: 0,
-            objects_back: 0,
-            copied: 0,
-        }
-    }
-
-    /// For recovery, too.
-    pub(crate) fn write_state(cell: &mut TwoSlot<State>, durable: u64, written: u64, between: u64) -> Result<()> {
-        Self::write_copied(cell, durable, written, between, cell.get().copied)
-    }
-
-    /// ... with the timestamp of copies.
-    fn write_copied(cell: &mut TwoSlot<State>, durable: u64, written: u64, between: u64, copied: u64) -> Result<()> {
-        let state = State { durable, written, between, copied, ..cell.get() };
-        // Both copies: should the newer be lost, an older K or W would be wrong about records that are gone by then.
-        Ok(cell.update_mirrored(&state)?)
-    }
-}
 
 impl Core {
     /// Goes on with a pass, as far as it gets, unless somebody does already.
@@ -140,7 +60,7 @@ impl Core {
     pub(crate) fn make_room(&self, slot: usize) -> Result<()> {
         let progress = self.upkeep()?;
         let log = self.logs[slot].lock();
-        let has_room = self.room(&log) > SPARE + self.log_bytes / 4 && log.version_bytes <= VERSION_BYTES_MAX;
+        let has_room = log.room() > SPARE + self.log_bytes / 4 && log.version_bytes <= VERSION_BYTES_MAX;
         let is_own = || self.tx_slots.oldest().is_some_and(|(_, slot)| self.tx_slots.is_own(slot));
         let room = match progress {
             _ if has_room => Room::There,
@@ -524,21 +444,5 @@ impl Core {
             }
         }
         Ok(())
-    }
-}
-
-impl Upkeep {
-    /// Has the object looked at when snapshots have gone. One that has lost its header meanwhile is passed over then.
-    fn pin(&mut self, changed: Changed, header: &Header) {
-        if !header.is_pinned.swap(true, Relaxed) {
-            self.pinned.push(Pinned { changed, uses: header.uses.load(Relaxed) });
-        }
-    }
-
-    /// Has the object looked at by the next pass.
-    fn postpone(&mut self, changed: Changed, header: &Header) {
-        if !header.is_listed.swap(true, AcqRel) {
-            self.later.push(changed);
-        }
     }
 }

@@ -8,9 +8,13 @@ use scenarios::heap::{CELLS, Cells, Edit, End, Op};
 
 /// Source lines whose barrier no model here misses, and why they stay.
 const REDUNDANT: &[missed::Redundant] = &[
-    ("recovery.rs", "set_mark(zone, Mark::Clean)", "a zone that stays dirty on media costs the next recovery time"),
     (
-        "recovery.rs",
+        "recovery/in_place.rs",
+        "set_mark(zone, Mark::Clean)",
+        "a zone that stays dirty on media costs the next recovery time",
+    ),
+    (
+        "recovery/in_place.rs",
         "core.zones.set_mark(zone, mark)",
         "the mark of a closed heap was damaged; one that stays so is repaired by the next open, or restored from an equal backup",
     ),
@@ -22,7 +26,7 @@ const REDUNDANT: &[missed::Redundant] = &[
     ("zones.rs", "the checksums, before a mark vouches for them", "the same"),
     ("scrub.rs", "", "the same"),
     (
-        "partial.rs",
+        "recovery/copies.rs",
         "before the records are gone that tell of changes of it",
         "needed when a record that no barrier covered has arrived, and its copy's proof has not, and recovery is cut short behind the records' retirement: no workload gets there",
     ),
@@ -32,7 +36,7 @@ const REDUNDANT: &[missed::Redundant] = &[
         "the state's cell, which a start has read, has a barrier before it changes, of its own accord",
     ),
     (
-        "partial.rs",
+        "recovery/copies.rs",
         "core.pool.drain()?; // before",
         "the cell that voids the copies has a barrier before it changes, of its own accord",
     ),
@@ -41,7 +45,7 @@ const REDUNDANT: &[missed::Redundant] = &[
 const UNREACHED: &[missed::Redundant] = &[
     ("assemble.rs", "pool.drain()", "a heap is made: no crash point"),
     ("commit.rs", "// the blocks, too", "a transaction of the policy `none` that allocates: nothing is promised of it"),
-    ("log.rs", "let persisted = core.pool.drain()?;", "for its callers, by whose lines it is counted"),
+    ("log.rs", "let persisted = ground.pool.drain()?;", "for its callers, by whose lines it is counted"),
 ];
 
 type Workload = missed::Workload<Cells>;

@@ -1,50 +1,18 @@
-//! In place with a partial backup: copies of the objects that were written lately (Kamino-Tx §4, "Dynamic").
-//!
-//! An object is written in place once it has a copy; who finds none makes one first, behind a barrier. Settling keeps the copy as main is. So at every
-//! moment each object that may differ from its last durable state has that state in a copy, and recovery puts copies back.
-//! A new object needs none: until its transaction is durable it is not there, and behind that main is all there is of it. Objects longer
-//! than [`WHOLE`] are copied in segments.
-//!
-//! ```text
-//! copy:  | offset in main u64 | length u64 | proof u64 | tag u64 | bytes |      in units of 16 bytes, anywhere in region "heap.copies"
-//!
-//! tag    checksum of place, offset and length
-//! proof  0            nothing: the copy was given up
-//!        checksum, bytes  made: it counts if they are as they were when it was made
-//!        sure, place  it counts, and its bytes follow main
-//! ```
-//!
-//! All checksums are keyed by a number that no earlier opening of the pool had: with the next one everything in the region is void at once.
-//!
-//! # How a copy lives
-//!
-//! | step | who | why it is safe |
-//! |---|---|---|
-//! | made, checksummed; a barrier | the object's writer, before its first write | torn, it does not count, and nothing was written |
-//! | sure | the same writer, with its transaction's next barrier | nobody settles the object before that |
-//! | follows main | who settles | recovery finds the transaction's record, and does it again |
-//! | given up | the hand (`arena`), if the object is neither written nor pending; settling, if it was freed | main is durable, or free |
-//! | its space used again | | behind a barrier for the proof's 0, so a stale copy is never put back |
-//!
-//! The map from object to copy is in DRAM, in shards; the region tells recovery the same. Lock order: gate, arena, then a shard. Who looks for a copy is
-//! the object's writer already, and the hand looks at the object's lock under the shard's: so one of them sees the other.
+//! Which objects have copies, and where: what stands in the region, and the map.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
-use std::time::Duration;
 
-use pmem::sync::{Mutex, is_scheduled, wait_point};
-use pmem::{Block, ChecksumKey, FlushSet, LINE, PPtr, Pool};
+use pmem::sync::Mutex;
+use pmem::{Allocator, Block, ChecksumKey, FlushSet, LINE, PPtr, Pool};
 use tx::{Error, Result};
 
-use crate::arena::{Arena, Piece};
-use crate::core::{Core, Counters};
 use crate::failpoints::{Failpoints, Step};
+use crate::hash::PointerHash;
 use crate::lock::{self, State};
 use crate::raw::{self, Claim, Word};
 use crate::record::Bytes;
 use crate::space::Space;
-use crate::state::{PointerHash, Set};
 
 /// Objects longer than [`WHOLE`] are copied piece by piece, as they are written: of a node with many records few are hot.
 const SEGMENT: u64 = 1024;
@@ -57,9 +25,6 @@ pub(crate) const UNIT: u64 = 16;
 /// Copies from this length on lie on lines of their own, but for half of one.
 const LONG: u64 = 256;
 const SHARDS: usize = 64;
-/// Rounds of giving copies up before everything is settled, and before it is an error.
-const ROUNDS: usize = 4;
-
 /// Bytes of main and where in the pool their copy is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Copied {
@@ -68,18 +33,16 @@ pub(crate) struct Copied {
     pub(crate) at: u64,
 }
 
-pub(crate) struct Copies {
-    pool: Pool,
+/// The copies that there are: what stands in the region, and the map from an object to its copy.
+pub(crate) struct Catalog {
+    pub(super) pool: Pool,
     key: ChecksumKey,
     /// Of the bytes of copies, whose checksums are exclusive-ored with tags that `key` made.
     of_bytes: ChecksumKey,
     /// The region, as a line of bytes.
     pub(crate) line: Space,
     shards: Box<[Shard]>,
-    pub(crate) arena: Mutex<Arena>,
-    /// Shared by who makes copies; held alone, it keeps everybody from it. Before every other lock.
-    gate: parking_lot::RwLock<()>,
-    failpoints: Failpoints,
+    pub(super) failpoints: Failpoints,
 }
 
 /// From the offset in main to the place in the line, which leaves four bits.
@@ -97,15 +60,8 @@ const LEAVING: u64 = 2;
 const BACK: u64 = 4;
 const FLAGS: u64 = UNIT - 1;
 
-/// Places taken for copies; and what was given up to have more, which is free behind the next drain.
-#[derive(Default)]
-struct Room {
-    places: Vec<u64>,
-    given_up: Vec<Piece>,
-}
-
 /// What the map says.
-enum Found {
+pub(crate) enum Found {
     At(u64),
     /// Given up, but its bytes are there. It is the caller's to bring back.
     Left(u64),
@@ -113,7 +69,7 @@ enum Found {
 }
 
 /// What the hand may do with what it meets.
-pub(crate) enum Verdict {
+pub(super) enum Verdict {
     /// Nothing counts there, durably.
     Free,
     /// Given up just now.
@@ -122,16 +78,14 @@ pub(crate) enum Verdict {
     Stays(bool),
 }
 
-impl Copies {
-    pub(crate) fn new(pool: &Pool, epoch: u64, line: Space, failpoints: Failpoints) -> Self {
+impl Catalog {
+    pub(super) fn new(pool: &Pool, epoch: u64, line: Space, failpoints: Failpoints) -> Self {
         Self {
             pool: pool.clone(),
             of_bytes: pool.checksum_key(KEY | epoch).of_kind(OF_BYTES),
             key: pool.checksum_key(KEY | epoch),
             line,
             shards: (0..SHARDS).map(|_| Shard::default()).collect(),
-            arena: Mutex::new(Arena::default()),
-            gate: parking_lot::RwLock::new(()),
             failpoints,
         }
     }
@@ -142,26 +96,8 @@ impl Copies {
     }
 
     /// Bytes to leave free before a copy at `at`, so that a long one's bytes begin with a line: it is copied past the cache then.
-    pub(crate) fn pad(at: u64, len: u64) -> u64 {
+    pub(super) fn pad(at: u64, len: u64) -> u64 {
         if len < LONG { 0 } else { (LINE - (at + HEADER) % LINE) % LINE }
-    }
-
-    // ---- who makes copies ---------------------------------------------------------------------------------------------
-
-    /// From now on copies may be made, by others too.
-    pub(crate) fn share_gate(&self) -> parking_lot::RwLockReadGuard<'_, ()> {
-        loop {
-            match self.gate.try_read() {
-                Some(guard) => return guard,
-                None if wait_point() => {}
-                None => return self.gate.read(),
-            }
-        }
-    }
-
-    /// Nobody makes copies while it is held; `None` if somebody goes on making some for this time.
-    pub(crate) fn try_hold_gate(&self, timeout: Duration) -> Option<parking_lot::RwLockWriteGuard<'_, ()>> {
-        if is_scheduled() { self.gate.try_write() } else { self.gate.try_write_for(timeout) }
     }
 
     // ---- what stands in the region ----------------------------------------------------------------------------------
@@ -190,13 +126,13 @@ impl Copies {
     }
 
     #[cold]
-    pub(crate) fn outside(&self, at: u64) -> Error {
+    pub(super) fn outside(&self, at: u64) -> Error {
         let why = format!("byte {at} is not in it: it has {}", self.line.len());
         Error::Damaged { what: "copies of objects", offset: at, why }
     }
 
     /// Stores the first two words of what is at `at`: the arena's.
-    pub(crate) fn store(&self, at: u64, words: [u64; 2]) -> Result<()> {
+    pub(super) fn store(&self, at: u64, words: [u64; 2]) -> Result<()> {
         let place = self.place(at)?;
         // the caller has the arena, and nothing that counts is there; or it is just being taken for a copy.
         raw::bytes_mut(Claim::Copies, self, &self.pool, place, 16)?.copy_from_slice(pmem::bytes_of(&words));
@@ -204,7 +140,7 @@ impl Copies {
     }
 
     /// Stores the proof of the copy at `at`. The caller flushes it: eight bytes from the place returned.
-    fn prove(&self, at: u64, proof: u64) -> Result<u64> {
+    pub(crate) fn prove(&self, at: u64, proof: u64) -> Result<u64> {
         let place = self.place(at)? + 16;
         // the caller is the object's writer, or has its shard and has found that it has no writer; or settles that it is freed.
         raw::bytes_mut(Claim::Copies, self, &self.pool, place, 8)?.copy_from_slice(&proof.to_le_bytes());
@@ -213,7 +149,7 @@ impl Copies {
 
     /// A copy of a range of main that nobody but the caller writes; persistent, all but its header, after the next drain.
     #[track_caller]
-    fn write(&self, at: u64, (offset, len): Bytes) -> Result<u64> {
+    pub(crate) fn write(&self, at: u64, (offset, len): Bytes) -> Result<u64> {
         let place = self.place(at)?;
         // the caller is the writer of the range, and has not written yet; the place is its own.
         let tag = self.tag(at, offset, len);
@@ -234,7 +170,7 @@ impl Copies {
         &self.shards[(offset >> 12) as usize % SHARDS].0
     }
 
-    fn find(&self, offset: u64) -> Found {
+    pub(crate) fn find(&self, offset: u64) -> Found {
         match self.shard(offset).lock().get_mut(&(offset as usize)) {
             None => Found::Missing,
             Some(entry) if *entry & LEAVING != 0 => {
@@ -253,12 +189,12 @@ impl Copies {
         self.shard(offset).lock().insert(offset as usize, at | USED);
     }
 
-    fn forget(&self, offset: u64) {
+    pub(crate) fn forget(&self, offset: u64) {
         self.shard(offset).lock().remove(&(offset as usize));
     }
 
     /// Forgets a copy that was given up, behind the barrier for that. False if its object's writer has brought it back.
-    pub(crate) fn forget_left(&self, offset: u64, at: u64) -> bool {
+    pub(super) fn forget_left(&self, offset: u64, at: u64) -> bool {
         let mut map = self.shard(offset).lock();
         match map.get_mut(&(offset as usize)) {
             Some(entry) if *entry == at | LEAVING => map.remove(&(offset as usize)).is_some(),
@@ -272,7 +208,7 @@ impl Copies {
 
     /// What the hand, held by a transaction in `slot`, may do with a copy of bytes at `offset`.
     #[track_caller]
-    pub(crate) fn judge(&self, core: &Core, slot: usize, offset: u64, at: u64) -> Result<Verdict> {
+    pub(super) fn judge(&self, alloc: &Allocator, slot: usize, offset: u64, at: u64) -> Result<Verdict> {
         let mut map = self.shard(offset).lock();
         let Some(entry) = map.get_mut(&(offset as usize)).filter(|entry| **entry & !FLAGS == at) else {
             return Ok(Verdict::Free);
@@ -285,7 +221,7 @@ impl Copies {
             return Ok(Verdict::Stays(false));
         }
         // One that does not resolve is being freed.
-        let Ok(found) = core.alloc.find(PPtr::<u8>::new(self.pool.tag(), offset), 0) else {
+        let Ok(found) = alloc.find(PPtr::<u8>::new(self.pool.tag(), offset), 0) else {
             return Ok(Verdict::Stays(false));
         };
         match lock::load(Word::at(&found).get()) {
@@ -360,136 +296,4 @@ pub(crate) fn join<R: Copy>(
         }
     }
     Ok(())
-}
-
-impl Core {
-    /// Sees to it that ranges, each of a block of which the transaction in `slot` is the writer, have copies. One barrier if one has not; then
-    /// another if nothing is free that is known to be so on media.
-    #[inline]
-    pub(crate) fn cover(&self, slot: usize, set: &mut Set, wanted: &[(usize, Bytes)]) -> Result<()> {
-        let Some(copies) = &self.copies else { return Ok(()) };
-        let (mut missing, mut left) = (Vec::new(), Vec::new());
-        for &(at, range) in wanted {
-            let held = &mut set.held[at];
-            if held.fresh || held.covered || range.1 == 0 {
-                continue;
-            }
-            held.covered = held.block.len() <= WHOLE;
-            for (offset, len) in segments(&held.block, range) {
-                if set.copies.iter().rev().take(4).any(|c| c.offset == offset) {
-                    continue;
-                }
-                match copies.find(offset) {
-                    Found::Missing => {
-                        self.pool.prefetch(offset, pmem::lines(offset, len)); // all of it is checksummed, and copied
-                        missing.push((offset, len));
-                    }
-                    Found::At(at) => {
-                        set.copies.push(Copied { offset, len, at: copies.place(at)? + HEADER });
-                    }
-                    Found::Left(at) => {
-                        set.copies.push(Copied { offset, len, at: copies.place(at)? + HEADER });
-                        left.push(at);
-                    }
-                }
-            }
-        }
-        match missing.is_empty() && left.is_empty() {
-            true => Ok(()),
-            false => {
-                missing.sort_unstable();
-                missing.dedup(); // of ranges in one long object
-                self.make_copies(copies, slot, set, &missing, &left)
-            }
-        }
-    }
-
-    /// Makes the copies that are missing, and brings those back that were left.
-    #[cold]
-    #[inline(never)]
-    fn make_copies(&self, copies: &Copies, slot: usize, set: &mut Set, missing: &[Bytes], left: &[u64]) -> Result<()> {
-        if self.pool.is_read_only() {
-            return Err(pmem::Error::ReadOnly.into());
-        }
-        let _gate = copies.share_gate();
-        set.unsure = true; // until the next drain of this thread
-        for &at in left {
-            let place = copies.prove(at, copies.sure(at))?; // it is as main is
-            self.pool.flush(place, 8)?;
-        }
-        // Should anything fail, what was brought back is sure with the barrier of the abort.
-        let mut room = Room::default();
-        let made = self.room_for(copies, slot, missing, &mut room).and_then(|()| {
-            missing.iter().zip(&room.places).try_for_each(|(&range, &at)| {
-                let (offset, len) = range;
-                set.copies.push(Copied { offset, len, at: copies.write(at, range)? });
-                Ok(())
-            })
-        });
-        if made.is_err() {
-            // Nobody is to find copies that are not there; nor recovery those that were made, once their objects have others.
-            for (m, &at) in missing.iter().zip(&room.places) {
-                copies.forget(m.0);
-                let place = copies.prove(at, 0)?;
-                self.pool.flush(place, 8)?;
-            }
-        }
-        if !self.failpoints.skips(Step::CopyBarrier) {
-            self.pool.drain()?; // the copies, before their objects are written; what was given up, before its space is
-        }
-        copies.publish(&room.given_up)?;
-        made?;
-        for &at in &room.places {
-            let place = copies.prove(at, copies.sure(at))?;
-            self.pool.flush(place, 8)?; // with the transaction's next barrier
-        }
-        Counters::add(&self.counters[slot].misses);
-        Ok(())
-    }
-
-    /// Takes places for copies, and notes them in the map.
-    fn room_for(&self, copies: &Copies, slot: usize, missing: &[Bytes], room: &mut Room) -> Result<()> {
-        let needed: u64 = missing.iter().map(|m| Copies::space(m.1)).sum();
-        let mut in_use = false;
-        for round in 0..=2 * ROUNDS {
-            if round > 0 {
-                if round == ROUNDS || room.given_up.is_empty() {
-                    self.settle_all(&mut |_| {})?;
-                }
-                if room.given_up.iter().any(|piece| piece.of.is_some()) {
-                    self.pool.drain()?;
-                }
-                copies.publish(&std::mem::take(&mut room.given_up))?;
-            }
-            let mut arena = copies.arena.lock();
-            for &(offset, len) in &missing[room.places.len()..] {
-                let Some(at) = arena.take(copies, (offset, len))? else { break };
-                copies.enlist(offset, at);
-                room.places.push(at);
-            }
-            // Where copies are of many lengths, so little may lie in pieces that are too short: then more.
-            let wanted = if round < ROUNDS { needed << round } else { arena.limit().max(needed) };
-            arena.advance(self, copies, slot, wanted, &mut room.given_up)?;
-            in_use = arena.in_use(); // now: another one's look is next
-            if room.places.len() == missing.len() {
-                return Ok(());
-            }
-        }
-        Err(match in_use {
-            true => Error::Conflict { offset: 0 },
-            false => Error::BackupFull { bytes: needed, room: copies.arena.lock().limit() },
-        })
-    }
-
-    /// Makes ranges of main as their copies are, and flushes them. The caller is their writer.
-    #[track_caller]
-    pub(crate) fn copy_back(&self, set: &mut Set) -> Result<()> {
-        crate::record::coalesce(&mut set.writes);
-        set.order_copies();
-        let ranges = set.writes.iter().map(|&range| (range, ()));
-        join(ranges, set.copies.iter().copied(), |(), main, copy, n| {
-            // as just said; the copy is the object's.
-            raw::copy(Claim::Writer, &self.pool, copy, main, n)
-        })
-    }
 }

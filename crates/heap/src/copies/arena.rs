@@ -6,14 +6,15 @@
 
 use std::collections::VecDeque;
 
+use pmem::Allocator;
 use pmem::sync::switch_point;
 use tx::{Error, Result};
 
-use crate::copies::{Copies, UNIT, Verdict};
-use crate::core::Core;
 use crate::failpoints::Step;
 use crate::raw::{self, Claim};
 use crate::record::Bytes;
+
+use super::catalog::{Catalog, UNIT, Verdict};
 
 /// Free, for the hand to find. No object is at these offsets.
 const IDLE: u64 = 0;
@@ -52,23 +53,23 @@ impl Arena {
     }
 
     /// Adds what is behind the limit up to the new one.
-    pub(crate) fn extend(&mut self, copies: &Copies, limit: u64) -> Result<()> {
-        let limit = limit.min(copies.line.len()) / UNIT * UNIT;
+    pub(crate) fn extend(&mut self, catalog: &Catalog, limit: u64) -> Result<()> {
+        let limit = limit.min(catalog.line.len()) / UNIT * UNIT;
         while self.limit < limit {
-            let (_, rest) = copies.line.place(self.limit).ok_or_else(|| copies.outside(self.limit))?;
+            let (_, rest) = catalog.line.place(self.limit).ok_or_else(|| catalog.outside(self.limit))?;
             let len = rest.min(limit - self.limit);
-            self.list(copies, self.limit, len)?;
+            self.list(catalog, self.limit, len)?;
             self.limit += len;
         }
         Ok(())
     }
 
     /// A place for a copy of these bytes.
-    pub(crate) fn take(&mut self, copies: &Copies, (offset, len): Bytes) -> Result<Option<u64>> {
+    pub(crate) fn take(&mut self, catalog: &Catalog, (offset, len): Bytes) -> Result<Option<u64>> {
         while let Some((at, room)) = self.free.front_mut() {
             let start = *at;
-            let pad = Copies::pad(start, len);
-            let space = pad + Copies::space(len);
+            let pad = Catalog::pad(start, len);
+            let space = pad + Catalog::space(len);
             if *room >= space {
                 let rest = *room - space;
                 (*at, *room) = (start + space, rest);
@@ -76,15 +77,15 @@ impl Arena {
                 if rest == 0 {
                     self.free.pop_front();
                 } else {
-                    copies.store(start + space, [LISTED, rest])?;
+                    catalog.store(start + space, [LISTED, rest])?;
                 }
                 if pad > 0 {
-                    copies.store(start, [IDLE, pad])?;
+                    catalog.store(start, [IDLE, pad])?;
                 }
-                copies.store(start + pad, [offset, len])?; // so that the hand finds its way
+                catalog.store(start + pad, [offset, len])?; // so that the hand finds its way
                 return Ok(Some(start + pad));
             }
-            copies.store(start, [IDLE, *room])?; // the hand joins it with its neighbours
+            catalog.store(start, [IDLE, *room])?; // the hand joins it with its neighbours
             self.free_bytes -= *room;
             self.free.pop_front();
         }
@@ -95,8 +96,8 @@ impl Arena {
     /// be there an error or not.
     pub(crate) fn advance(
         &mut self,
-        core: &Core,
-        copies: &Copies,
+        catalog: &Catalog,
+        alloc: &Allocator,
         slot: usize,
         needed: u64,
         pieces: &mut Vec<Piece>,
@@ -113,23 +114,23 @@ impl Arena {
             }
             switch_point();
             let at = self.hand;
-            let (place, rest) = copies.line.place(at).ok_or_else(|| copies.outside(at))?;
+            let (place, rest) = catalog.line.place(at).ok_or_else(|| catalog.outside(at))?;
             let rest = rest.min(self.limit - at);
-            let [what, len] = words(core, place)?;
-            let step = if what <= LISTED { len } else { Copies::space(len.min(rest)) };
+            let [what, len] = words(catalog, place)?;
+            let step = if what <= LISTED { len } else { Catalog::space(len.min(rest)) };
             if step == 0 || step > rest || !step.is_multiple_of(UNIT) {
                 let why = format!("{len} bytes of what is at {what} cannot be there");
                 return Err(Error::Damaged { what: "copy of an object", offset: place, why });
             }
-            core.pool.prefetch(place + AHEAD * step, 1); // copies are often of one length, and cold
+            catalog.pool.prefetch(place + AHEAD * step, 1); // copies are often of one length, and cold
             let verdict = match what {
                 IDLE => Verdict::Free,
                 LISTED => Verdict::Stays(false),
-                offset => copies.judge(core, slot, offset, at)?,
+                offset => catalog.judge(alloc, slot, offset, at)?,
             };
             match verdict {
                 Verdict::Free => {
-                    copies.store(at, [LISTED, step])?; // nobody else's from now on
+                    catalog.store(at, [LISTED, step])?; // nobody else's from now on
                     pieces.push(Piece { at, len: step, of: None });
                     gained += step;
                 }
@@ -143,38 +144,38 @@ impl Arena {
             self.hand += step;
             passed += step;
         }
-        if core.failpoints.skips(Step::GivenUpFirst) {
-            self.publish(copies, pieces)?;
+        if catalog.failpoints.skips(Step::GivenUpFirst) {
+            self.publish(catalog, pieces)?;
             pieces.clear();
         }
         Ok(())
     }
 
-    fn publish(&mut self, copies: &Copies, pieces: &[Piece]) -> Result<()> {
+    pub(super) fn publish(&mut self, catalog: &Catalog, pieces: &[Piece]) -> Result<()> {
         for piece in pieces {
-            if piece.of.is_none_or(|offset| copies.forget_left(offset, piece.at)) {
-                self.list(copies, piece.at, piece.len)?;
+            if piece.of.is_none_or(|offset| catalog.forget_left(offset, piece.at)) {
+                self.list(catalog, piece.at, piece.len)?;
             }
         }
         Ok(())
     }
 
     /// Puts a free piece into the list, joined with the one before it.
-    fn list(&mut self, copies: &Copies, at: u64, len: u64) -> Result<()> {
+    fn list(&mut self, catalog: &Catalog, at: u64, len: u64) -> Result<()> {
         self.free_bytes += len;
-        let place = copies.place(at)?;
+        let place = catalog.place(at)?;
         if let Some((start, before)) = self.free.back_mut()
             && *start + *before == at
-            && copies.line.place(*start).is_some_and(|(first, rest)| rest > *before && first + *before == place)
+            && catalog.line.place(*start).is_some_and(|(first, rest)| rest > *before && first + *before == place)
         {
             *before += len;
             if self.hand == at {
                 self.hand = *start; // nothing begins at `at` any more
             }
-            return copies.store(*start, [LISTED, *before]);
+            return catalog.store(*start, [LISTED, *before]);
         }
         self.free.push_back((at, len));
-        copies.store(at, [LISTED, len])
+        catalog.store(at, [LISTED, len])
     }
 }
 
@@ -184,16 +185,9 @@ const AHEAD: u64 = 4;
 const SPARE: u64 = 32;
 const SPARE_MAX: u64 = 1 << 20;
 
-impl Copies {
-    /// What was given up is free: a barrier has made it so on media.
-    pub(crate) fn publish(&self, pieces: &[Piece]) -> Result<()> {
-        if pieces.is_empty() { Ok(()) } else { self.arena.lock().publish(self, pieces) }
-    }
-}
-
 /// The first two words of what is at a place.
-fn words(core: &Core, place: u64) -> Result<[u64; 2]> {
+fn words(catalog: &Catalog, place: u64) -> Result<[u64; 2]> {
     // changed under the arena's lock alone, which the caller holds.
-    let bytes = raw::bytes(Claim::Copies, core, &core.pool, place, 16)?;
+    let bytes = raw::bytes(Claim::Copies, catalog, &catalog.pool, place, 16)?;
     Ok(pmem::from_bytes(bytes).unwrap_or_default())
 }
