@@ -404,12 +404,12 @@ mod tests {
             switch_point();
             keys[..taken].iter().for_each(|key| locks.unlock(*key, &pin));
         };
-        tx::conformance::shuttle::explore(1, 2000, move || {
+        conformance::shuttle::explore(1, 2000, move || {
             let (locks, alone) = (Locks::new(1), Alone::new(4));
             let (locks, alone) = (&locks, &alone);
             let thread =
                 |age, keys| -> Box<dyn FnOnce() + Send + '_> { Box::new(move || takes(locks, alone, age, keys)) };
-            tx::conformance::shuttle::together(vec![thread(3, [5, 3]), thread(2, [7, 3]), thread(1, [5, 7])]);
+            conformance::shuttle::together(vec![thread(3, [5, 3]), thread(2, [7, 3]), thread(1, [5, 7])]);
             assert!(locks.words.iter().all(|word| word.load(Relaxed) == 0), "a lock that nobody has");
             assert!(locks.shards.iter().all(|shard| shard.lock().is_empty()));
         });

@@ -12,7 +12,6 @@
 //! | `kv` | [`KvMap`]: a map as a [`tx::Kv`] |
 //! | `any` | [`Structure`]: whatever a pool's root leads to |
 //! | `media` | what comes from media is checked here first: damage is an error that names the place |
-//! | `testing` | checks against a plain model, for the tests of engines |
 //!
 //! ```
 //! use structures::{BTree, BTreeOptions, KvMap};
@@ -50,8 +49,6 @@ mod kv;
 mod list;
 mod map;
 mod media;
-#[cfg(feature = "testing")]
-pub mod testing;
 mod tree;
 
 pub use any::Structure;

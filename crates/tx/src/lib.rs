@@ -12,7 +12,8 @@
 //! | `slots`, `clock`, `backup` | parts that engines share |
 //! | `handover` | [`Handover`]: objects on their way from one engine to another |
 //! | `reference` | [`Reference`]: an engine in DRAM that is obviously right, for tests |
-//! | `conformance` | the suite that every engine must pass |
+//!
+//! Crate `cairn-conformance` is the suite that every engine must pass.
 //!
 //! ```
 //! use pmem::{PPtr, Persist};
@@ -47,8 +48,6 @@
 mod backoff;
 mod backup;
 mod clock;
-#[cfg(feature = "conformance")]
-pub mod conformance;
 mod engine;
 mod error;
 mod evolve;

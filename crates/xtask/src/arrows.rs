@@ -32,9 +32,27 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("capi", &["pmem", "tx", "log", "kv", "eaw"]),
     // Tools: nothing above this line links them.
     ("crash", &["pmem"]),
+    ("conformance", &["pmem", "tx"]),
+    ("structures-testing", &["pmem", "tx", "structures"]),
     ("testnet", &[]),
     ("fabric-conformance", &["fabric"]),
-    ("scenarios", &["pmem", "tx", "fabric", "log", "heap", "eaw", "mvcc", "structures", "kv", "chain", "crash"]),
+    (
+        "scenarios",
+        &[
+            "pmem",
+            "tx",
+            "fabric",
+            "log",
+            "heap",
+            "eaw",
+            "mvcc",
+            "structures",
+            "structures-testing",
+            "kv",
+            "chain",
+            "crash",
+        ],
+    ),
     // Our log inside of another store, by its C interface; its test serves a copy.
     ("peers", &["log", "capi"]),
     ("bench", &["pmem", "tx", "fabric", "log", "heap", "eaw", "mvcc", "structures", "kv", "chain", "server", "peers"]),
@@ -69,9 +87,9 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("user", &["cairn"]),
 ];
 
-/// What tests of any crate but those of [`BELOW_TESTS`] may link beside what the crate itself does: the explorer; the player of schedules; networks
-/// of processes; what every backend of `fabric` must do.
-const IN_TESTS: &[&str] = &["crash", "tx", "testnet", "fabric-conformance"];
+/// What tests of any crate but those of [`BELOW_TESTS`] may link beside what the crate itself does: the explorer; the suite of engines, with
+/// the player of schedules; networks of processes; what every backend of `fabric` must do; models of structures.
+const IN_TESTS: &[&str] = &["crash", "conformance", "testnet", "fabric-conformance", "structures-testing"];
 
 /// Crates whose tests get nothing extra: `crash` itself, what it is built from by macro, and tools without media.
 const BELOW_TESTS: &[&str] = &["pmem-derive", "crash", "xtask"];
@@ -129,7 +147,8 @@ mod tests {
             member("pmem", &["pmem-derive", "dev:crash", "dev:pmem"]),
             member("crash", &["pmem"]),
             member("bench", &["pmem"]),
-            member("heap", &["pmem", "dev:crash"]),
+            member("heap", &["pmem", "dev:crash", "dev:conformance"]),
+            member("conformance", &["pmem"]),
             member("testnet", &[]),
             member("cairn", &["pmem", "heap"]),
             member("cli", &["pmem", "crash", "bench", "heap", "dev:testnet"]),
@@ -147,6 +166,7 @@ mod tests {
             ("pmem-derive", "pmem"),
             ("pmem-derive", "dev:crash"),
             ("heap", "crash"),
+            ("heap", "conformance"),
             ("heap", "mvcc"),
             ("kv", "structures"),
             ("bench", "crash"),
@@ -159,6 +179,7 @@ mod tests {
             ("cli", "peers"),
             ("membership", "pmem"),
             ("log", "membership"),
+            ("log", "dev:tx"),
             ("cli", "testnet"),
         ] {
             let target = to.split_once(':').map_or(to, |(_, name)| name);
@@ -181,7 +202,17 @@ mod tests {
     }
 
     /// What is no product, and no product links.
-    const TOOLS: [&str; 7] = ["crash", "testnet", "fabric-conformance", "scenarios", "peers", "bench", "demo"];
+    const TOOLS: [&str; 9] = [
+        "crash",
+        "conformance",
+        "structures-testing",
+        "testnet",
+        "fabric-conformance",
+        "scenarios",
+        "peers",
+        "bench",
+        "demo",
+    ];
 
     /// A table that points up by itself would prove nothing.
     #[test]

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use chain::{Medium, Node, ReplicaId, Sizes};
-use tx::conformance::{Concurrency, Subject};
+use conformance::{Concurrency, Subject};
 
 struct Alone {
     dir: tempfile::TempDir,
@@ -40,4 +40,4 @@ impl Subject for Alone {
     }
 }
 
-tx::conformance!(chain_of_one, Alone { dir: tempfile::tempdir_in("/dev/shm").unwrap(), n: AtomicUsize::new(0) });
+conformance::engine!(chain_of_one, Alone { dir: tempfile::tempdir_in("/dev/shm").unwrap(), n: AtomicUsize::new(0) });

@@ -4,10 +4,10 @@ use std::cell::Cell;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
+use conformance::bank::{self, Account, CLERKS, OBJECTS, Stops, the_bank, wait_for, while_busy};
 use heap::{Heap, Intents, Options, Policy};
 use pmem::{DomainChoice, Error as PoolError, PPtr};
 use tempfile::TempDir;
-use tx::conformance::bank::{self, Account, CLERKS, OBJECTS, Stops, the_bank, wait_for, while_busy};
 use tx::{Engine, Error, Isolation, ToRange, Transaction, Typed, field};
 
 use crate::support::{ATOMIC, disk, memory, quiet};

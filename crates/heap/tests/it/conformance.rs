@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
+use conformance::{Concurrency, Subject};
 use heap::{Heap, Intents, Options, Policy};
-use tx::conformance::{Concurrency, Subject};
 
 struct OnHeap {
     policy: Policy,
@@ -53,10 +53,10 @@ fn sched() -> Options {
     Options::new().bytes(1 << 20).slots(4).log_bytes(1 << 16).zone_bytes(1 << 16).coordinator(false)
 }
 
-tx::conformance!(none, on(Policy::None));
-tx::conformance!(undo, on(Policy::Undo));
-tx::conformance!(inplace, on(Policy::InPlace));
-tx::conformance!(inplace_partial, on(Policy::InPlacePartial));
-tx::conformance!(eaw, on(Policy::Eaw));
-tx::conformance!(inplace_intents, OnHeap { intents: Intents::Objects, ..on(Policy::InPlace) });
-tx::conformance_of_parts!(eaw_parts, on(Policy::Eaw));
+conformance::engine!(none, on(Policy::None));
+conformance::engine!(undo, on(Policy::Undo));
+conformance::engine!(inplace, on(Policy::InPlace));
+conformance::engine!(inplace_partial, on(Policy::InPlacePartial));
+conformance::engine!(eaw, on(Policy::Eaw));
+conformance::engine!(inplace_intents, OnHeap { intents: Intents::Objects, ..on(Policy::InPlace) });
+conformance::parts!(eaw_parts, on(Policy::Eaw));

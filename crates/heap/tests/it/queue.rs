@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
+use conformance::{explore, together};
 use heap::{Heap, Options, Policy};
 use pmem::{DomainChoice, PPtr};
-use tx::conformance::{explore, together};
 use tx::{Engine, Error, Isolation, RetryPolicy, Transaction, Typed};
 
 use crate::support::{Object, memory, quiet, with_objects};

@@ -4,9 +4,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
+use conformance::keys::{Subject, checks};
 use kv::{Batch, Error, Isolation, Keys, Options, Step, Store, Transaction};
 use pmem::sync::switch_point;
-use tx::conformance::keys::{Subject, checks};
 
 use crate::isolation::{Own, own, small};
 use crate::orders::each_order;

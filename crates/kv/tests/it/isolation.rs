@@ -1,7 +1,7 @@
-//! What every key-value store must do, and this one's levels really are: the suite of crate `tx`.
+//! What every key-value store must do, and this one's levels really are: the suite of crate `conformance`.
 
+use conformance::keys::Subject;
 use kv::{Options, Store, Transaction};
-use tx::conformance::keys::Subject;
 use tx::{Isolation, Kv};
 
 /// A store that takes its directory along.
@@ -118,7 +118,7 @@ impl Subject for Bounded {
     }
 }
 
-tx::conformance_keys!(stored, Stored);
-tx::conformance_keys!(ordered, Ordered);
-tx::conformance_keys!(grouped, Grouped);
-tx::conformance_keys!(bounded, Bounded);
+conformance::keys!(stored, Stored);
+conformance::keys!(ordered, Ordered);
+conformance::keys!(grouped, Grouped);
+conformance::keys!(bounded, Bounded);

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
+use conformance::{explore, together};
 use log::{Log, Options, Step};
-use tx::conformance::{explore, together};
 
 fn log(frequency: u32) -> (tempfile::TempDir, Arc<Log>) {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();

@@ -4,10 +4,10 @@ use std::io::ErrorKind::AlreadyExists;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
+use conformance::bank::{self, CLERKS, OBJECTS, Stops, Transfer, the_bank, wait_for, while_busy};
 use mvcc::{Mvcc, Options, Step};
 use pmem::{DomainChoice, Error as PoolError, PPtr};
 use tempfile::TempDir;
-use tx::conformance::bank::{self, CLERKS, OBJECTS, Stops, Transfer, the_bank, wait_for, while_busy};
 use tx::{Engine, Error, Isolation, Transaction, Typed};
 
 fn options(domain: DomainChoice) -> Options {

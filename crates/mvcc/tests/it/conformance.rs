@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
+use conformance::{Concurrency, Subject};
 use mvcc::{Mvcc, Options};
-use tx::conformance::{Concurrency, Subject};
 
 struct OnMvcc {
     dir: tempfile::TempDir,
@@ -43,9 +43,9 @@ impl Subject for OnMvcc {
     }
 }
 
-tx::conformance!(versions, subject());
+conformance::engine!(versions, subject());
 
 #[test]
 fn savepoints() {
-    tx::conformance::run_savepoints(subject());
+    conformance::run_savepoints(subject());
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use crash::{History, Sim, Violation, Witness};
 use heap::{Heap, Tx};
-use structures::testing::graph::{Model, Step, read, run};
 use structures::{Direction, Graph};
+use structures_testing::graph::{Model, Step, read, run};
 use tx::{Engine, Isolation, Transaction, Typed};
 
 use super::work::{Effect, model};

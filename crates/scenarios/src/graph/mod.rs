@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex};
 use crash::{Ack, Error, History, Rng, Scenario, Sim, Violation};
 use heap::{Heap, Policy};
 use pmem::Pool;
-use structures::testing::graph::Step;
 use structures::{Graph, GraphOptions};
+use structures_testing::graph::Step;
 use tx::{Engine, Isolation, Typed};
 
 use crate::structures::{open, options};

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crash::{Ack, Error, Rng};
 use heap::{Heap, Policy, Tx};
-use structures::testing::graph::{Model, Step};
 use structures::{Direction, Graph};
+use structures_testing::graph::{Model, Step};
 use tx::{Engine, Isolation, Transaction, Typed};
 
 use super::{Bug, Edges, Live, NODES};
@@ -47,7 +47,7 @@ pub(super) fn model() -> Model {
 
 /// Does steps whose nodes are there.
 pub(super) fn run_all(tx: &mut Tx<'_>, graph: Graph, steps: &[Step]) -> tx::Result<()> {
-    steps.iter().try_for_each(|&step| structures::testing::graph::run(tx, graph, step).map(drop))
+    steps.iter().try_for_each(|&step| structures_testing::graph::run(tx, graph, step).map(drop))
 }
 
 /// Mostly about a few nodes: the hub, two of its ends, two without edges, and one that is new.
@@ -130,7 +130,7 @@ fn change(
             }
             _ => {}
         }
-        match structures::testing::graph::run(&mut tx, graph, *step) {
+        match structures_testing::graph::run(&mut tx, graph, *step) {
             Ok(changed) if changed == foreseen[at] || edges.bug.is_some() => {}
             Ok(changed) => return Err(format!("{step:?} says {changed}, which was not to be foreseen").into()),
             Err(e) => {

@@ -5,7 +5,7 @@ use heap::Policy;
 use scenarios::Edges;
 use scenarios::graph::{Bug, NODES, Op};
 use scenarios::heap::End;
-use structures::testing::graph::Step;
+use structures_testing::graph::Step;
 
 use super::in_parallel;
 

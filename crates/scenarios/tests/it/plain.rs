@@ -18,8 +18,8 @@ use pmem::sim::{Medium, Site};
 use pmem::{PPtr, Pool};
 use structures::{
     BTree, BTreeOptions, Graph, GraphOptions, HashMap, HashMapOptions, Map, SearchTree, SearchTreeOptions, SortedList,
-    testing,
 };
+use structures_testing as testing;
 use tx::{Engine, Isolation, Typed};
 
 const PAGE: usize = 4096;

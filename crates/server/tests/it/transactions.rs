@@ -3,9 +3,9 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
 
+use conformance::history::{Event, History, Record};
 use pmem::DomainChoice;
 use tx::Isolation;
-use tx::conformance::history::{Event, History, Record};
 
 use crate::support::{Client, Reply, Running, Store};
 

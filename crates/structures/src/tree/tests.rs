@@ -2,13 +2,13 @@
 
 use std::ops::ControlFlow;
 
+use conformance::Rng;
 use pmem::PPtr;
 use tx::{Engine, Error, Isolation, Keys, Reference, Result, Typed};
 
 use super::find::link_of;
 use super::{LEFT, RIGHT, SearchTree, SearchTreeOptions};
 use crate::Map;
-use crate::testing::Random;
 
 fn with<R>(engine: &Reference, f: impl FnMut(&mut <Reference as Engine>::Tx<'_>) -> Result<R>) -> R {
     engine.transact(Isolation::Strict, f).unwrap()
@@ -77,7 +77,7 @@ fn a_balanced_tree_writes_few_words() {
     let engine = Reference::new();
     let treap = tree(&engine, SearchTreeOptions::new(), []);
     let (mut inserts, mut deletes) = (0, 0);
-    let key = |n: u64| Random(n).number().to_be_bytes();
+    let key = |n: u64| Rng::seeded(n).draw().to_be_bytes();
     for n in 0..1000 {
         let key = key(n);
         with(&engine, |tx| {

@@ -1,10 +1,10 @@
 //! Bytes that no structure wrote.
 
 use pmem::PPtr;
-use structures::testing::{Random, damage};
 use structures::{
     BTree, BTreeOptions, BTreeRoot, Graph, GraphOptions, HashMap, Map, SearchTree, SortedList, Structure,
 };
+use structures_testing::{Random, damage};
 use tx::{Engine, Error, Isolation, Reference, Transaction, Typed};
 
 use crate::support::{bst, list, map, small_map, small_tree, treap, tree, with};

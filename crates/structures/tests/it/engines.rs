@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use heap::{Heap, Options, Policy};
 use pmem::DomainChoice;
-use structures::testing::{Features, Random, against_model, concurrently, damage, ops};
 use structures::{BTree, BTreeOptions, HashMap, HashMapOptions, KvMap, Map, SearchTree, SortedList};
+use structures_testing::{Features, Random, against_model, concurrently, damage, ops};
 use tx::{Engine, Error, Isolation, Keys, Kv, KvTx, Transaction, Typed};
 
 use crate::growth::up_and_down;

@@ -6,8 +6,8 @@ use std::ops::ControlFlow;
 use heap::{Heap, Policy};
 use pmem::PPtr;
 use proptest::prelude::*;
-use structures::testing::graph::{NODES, Step, against_model, concurrently, damage, read, steps};
 use structures::{Direction, Graph, GraphOptions};
+use structures_testing::graph::{NODES, Step, against_model, concurrently, damage, read, steps};
 use tx::{Engine, Error, Isolation, Reference, Transaction, Typed};
 
 use crate::engines::{heap, live, short, was_short};

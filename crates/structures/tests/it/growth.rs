@@ -2,8 +2,8 @@
 
 use std::ops::ControlFlow;
 
-use structures::testing::Random;
 use structures::{BTree, BTreeOptions, HashMapOptions, Map};
+use structures_testing::Random;
 use tx::{Engine, Error, Isolation, Keys, Reference, Typed};
 
 use crate::support::{bst, list, map, small_map, small_tree, treap, tree, with};

@@ -1,8 +1,8 @@
 //! The B+tree as a store of keys and values has what is asked of one, on an engine with versions and on engines with locks.
 
+use conformance::keys::Subject;
 use heap::{Heap, Policy};
 use structures::{BTree, BTreeOptions, Map};
-use tx::conformance::keys::Subject;
 use tx::{Doom, Engine, Isolation, Keys, Kv, KvTx, Reference, Result, Transaction, Visit};
 
 use crate::engines::heap;
@@ -83,7 +83,7 @@ impl Subject for OnReference {
     }
 }
 
-tx::conformance_keys!(on_reference, OnReference);
+conformance::keys!(on_reference, OnReference);
 
 struct OnHeap(Policy);
 
@@ -108,5 +108,5 @@ impl Subject for OnHeap {
     }
 }
 
-tx::conformance_keys!(in_place, OnHeap(Policy::InPlace));
-tx::conformance_keys!(undo, OnHeap(Policy::Undo));
+conformance::keys!(in_place, OnHeap(Policy::InPlace));
+conformance::keys!(undo, OnHeap(Policy::Undo));

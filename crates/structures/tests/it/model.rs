@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use std::ops::Bound;
-use structures::testing::{Features, Op, against_model, ops};
 use structures::{BTreeOptions, HashMapOptions, Map, SearchTree, SearchTreeOptions};
+use structures_testing::{Features, Op, against_model, ops};
 use tx::{Keys, Reference};
 
 use crate::support::{bst, list, map, small_map, small_tree, treap, tree, with};

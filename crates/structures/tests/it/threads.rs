@@ -1,7 +1,7 @@
 //! Several threads at once.
 
-use structures::testing::concurrently;
 use structures::{BTreeOptions, HashMapOptions};
+use structures_testing::concurrently;
 use tx::Reference;
 
 use crate::support::{bst, list, map, small_map, small_tree, treap, tree};

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use mvcc::{Mvcc, Options};
 use pmem::DomainChoice;
-use structures::testing::{Features, against_model, concurrently, graph, ops};
 use structures::{Graph, GraphOptions, HashMapOptions, Map};
+use structures_testing::{Features, against_model, concurrently, graph, ops};
 use tx::{Engine, Isolation};
 
 use crate::support::{bst, list, map, small_map, small_tree, treap, tree};

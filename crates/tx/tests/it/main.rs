@@ -1,7 +1,3 @@
-//! The suite on the reference engine, and on engines that are broken on purpose.
+//! The suite on the reference engine.
 
-mod broken;
-mod explore;
-mod failpoints;
-mod fault;
 mod reference;

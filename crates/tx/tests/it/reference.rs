@@ -1,6 +1,6 @@
 //! The reference engine has all that is asked for.
 
-use tx::conformance::{Concurrency, Subject};
+use conformance::{Concurrency, Subject};
 use tx::{Engine, Error, Isolation, Reference, Result, Transaction, Typed};
 
 struct Plain;
@@ -9,7 +9,7 @@ impl Subject for Plain {
     type Engine = Reference;
 
     fn fresh(&self) -> Reference {
-        Reference::with_capacity(2 * tx::conformance::ROOM)
+        Reference::with_capacity(2 * conformance::ROOM)
     }
 
     fn concurrency(&self) -> Concurrency {
@@ -21,8 +21,8 @@ impl Subject for Plain {
     }
 }
 
-tx::conformance!(suite, Plain);
-tx::conformance_of_parts!(parts, Plain);
+conformance::engine!(suite, Plain);
+conformance::parts!(parts, Plain);
 
 #[test]
 fn a_forgotten_transaction_shows() -> Result<()> {
