@@ -18,7 +18,6 @@ const ALLOWED: &[(&str, usize)] = &[
     ("cli", 5),
     ("crash", 8),
     ("demo", 5),
-    ("eaw", 5),
     ("fabric", 16),
     ("heap", 24),
     ("kv", 38),
