@@ -17,7 +17,6 @@ const ALLOWED: &[(&str, usize)] = &[
     ("chainmap", 4),
     ("cli", 5),
     ("crash", 8),
-    ("demo", 5),
     ("fabric", 16),
     ("heap", 24),
     ("kv", 38),
