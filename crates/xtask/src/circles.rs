@@ -22,7 +22,6 @@ const ALLOWED: &[(&str, usize)] = &[
     ("log", 12),
     ("membership", 11),
     ("mvcc", 13),
-    ("peers", 5),
     ("pmem", 15),
     ("scenarios", 10),
     ("server", 43),
