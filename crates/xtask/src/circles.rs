@@ -14,7 +14,6 @@ use crate::modules::{Module, Modules};
 const ALLOWED: &[(&str, usize)] = &[
     ("chain", 2),
     ("chainmap", 4),
-    ("cli", 5),
     ("crash", 8),
     ("fabric", 16),
     ("heap", 24),
