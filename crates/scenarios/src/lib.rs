@@ -9,6 +9,7 @@ mod arrayed;
 mod cell;
 mod chained;
 mod checksummed;
+mod contents;
 mod copied;
 pub mod damage;
 mod directory;

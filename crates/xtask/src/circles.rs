@@ -22,7 +22,6 @@ const ALLOWED: &[(&str, usize)] = &[
     ("membership", 11),
     ("mvcc", 13),
     ("pmem", 15),
-    ("scenarios", 10),
     ("server", 43),
 ];
 

@@ -5,6 +5,7 @@
 
 mod check;
 mod kind;
+mod values;
 mod work;
 
 use std::sync::atomic::AtomicU64;
@@ -16,8 +17,9 @@ use pmem::{HeapOptions, Pool};
 use tx::{Engine, Isolation};
 
 pub use kind::{Hash, Kind, List, Search, Tree};
+pub use values::{Effect, LENS};
 pub(crate) use work::too_large;
-pub use work::{Edit, Effect, LENS, Op};
+pub use work::{Edit, Op};
 
 /// Keys a workload knows.
 pub const KEYS: usize = 24;
@@ -139,7 +141,7 @@ impl<K: Kind> Scenario for Pairs<K> {
         let heap = Heap::create_in(&pool, &options(self.policy, K::COPIES)?)?;
         drop(pool);
         heap.transact(Isolation::Strict, |tx| self.kind.create(tx))?;
-        for keys in work::at_first(self.start).into_iter().collect::<Vec<_>>().chunks(START) {
+        for keys in values::at_first(self.start).into_iter().collect::<Vec<_>>().chunks(START) {
             heap.transact(Isolation::Strict, |tx| work::fill_up(tx, self, keys))?;
         }
         heap.close()?;

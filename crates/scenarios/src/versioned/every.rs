@@ -9,8 +9,9 @@ use pmem::{ErrorKind, PPtr};
 use tx::{Engine, Isolation, Procedure, Savepoint, Savepoints, Transaction, Typed};
 
 use super::calls::{Args, Fill, Mix, Replace, Spawn, mixed};
-use super::check::{self, PROBE};
+use super::check::check;
 use super::{Opened, SLOTS};
+use crate::contents::{Contents, Effect, Objects, PROBE};
 use crate::every::some;
 
 const ACTORS: usize = 3;
@@ -89,23 +90,6 @@ pub enum Op {
     Together(Vec<(usize, Act)>),
     /// The store is closed, or not, and opened again.
     Reopen(bool),
-}
-
-pub(super) type Objects = BTreeMap<u64, Vec<u8>>;
-
-/// What a commit changes: all bytes of each object, or nothing if it was freed.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Effect(BTreeMap<u64, Option<Vec<u8>>>);
-
-impl Effect {
-    pub(super) fn apply(&self, objects: &mut Objects) {
-        for (&at, bytes) in &self.0 {
-            match bytes {
-                Some(bytes) => drop(objects.insert(at, bytes.clone())),
-                None => drop(objects.remove(&at)),
-            }
-        }
-    }
 }
 
 /// Generated workloads.
@@ -209,7 +193,7 @@ struct Running<'m> {
     /// The last commit that it sees.
     began: u64,
     read: BTreeSet<u64>,
-    changed: BTreeMap<u64, Option<Vec<u8>>>,
+    changed: BTreeMap<u64, Contents>,
     saved: Vec<Saved>,
     /// What it has made itself.
     made: BTreeSet<u64>,
@@ -219,7 +203,7 @@ struct Running<'m> {
 struct Saved {
     savepoint: Savepoint,
     view: Objects,
-    changed: BTreeMap<u64, Option<Vec<u8>>>,
+    changed: BTreeMap<u64, Contents>,
 }
 
 /// All that goes on beside each other.
@@ -604,6 +588,6 @@ impl Scenario for EveryVersion {
     }
 
     fn check(&self, sim: &Arc<Sim>, history: &History<Effect>) -> Result<Objects, Violation> {
-        check::check(&self.options().map_err(|e| Violation::detected(e.to_string()))?, sim, history)
+        check(&self.options().map_err(|e| Violation::detected(e.to_string()))?, sim, history)
     }
 }
