@@ -22,6 +22,7 @@ pub mod heap;
 mod journal;
 mod led;
 mod objects;
+mod opened;
 mod recorded;
 mod records;
 mod resize;

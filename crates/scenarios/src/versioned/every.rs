@@ -8,11 +8,12 @@ use mvcc::{Mvcc, Options, Snapshot, Tx};
 use pmem::{ErrorKind, PPtr};
 use tx::{Engine, Isolation, Procedure, Savepoint, Savepoints, Transaction, Typed};
 
+use super::SLOTS;
 use super::calls::{Args, Fill, Mix, Replace, Spawn, mixed};
 use super::check::check;
-use super::{Opened, SLOTS};
 use crate::contents::{Contents, Effect, Objects, PROBE};
 use crate::every::some;
+use crate::opened::Opened;
 
 const ACTORS: usize = 3;
 /// Most objects at a time.
@@ -132,7 +133,7 @@ impl EveryVersion {
 /// The open store, and what is committed in it.
 pub struct Live {
     sim: Arc<Sim>,
-    open: Opened,
+    open: Opened<Mvcc>,
     committed: Mutex<Committed>,
 }
 
@@ -545,8 +546,7 @@ impl Scenario for EveryVersion {
     }
 
     fn start(&self, sim: &Arc<Sim>) -> Result<Live, Error> {
-        let (store, pool) = super::open(sim, &self.options()?)?;
-        let open = Mutex::new(Some((Arc::new(store), pool)));
+        let open = Opened::new(super::open(sim, &self.options()?)?);
         Ok(Live { sim: sim.clone(), open, committed: Mutex::default() })
     }
 
@@ -556,11 +556,9 @@ impl Scenario for EveryVersion {
     }
 
     fn step(&self, live: &Live, _: usize, op: &Op, ack: &Ack<Effect>) -> Result<(), Error> {
-        let mut open = live.open.lock().map_err(|e| e.to_string())?;
         match op {
             Op::Together(acts) => {
-                let store = Arc::clone(&open.as_ref().ok_or("closed")?.0);
-                drop(open);
+                let store = live.open.get()?;
                 let mut committed = live.committed.lock().map_err(|e| e.to_string())?;
                 let running = [const { None }; ACTORS];
                 let mut stage = Stage { store: &store, committed: &mut committed, running, held: Vec::new() };
@@ -568,23 +566,22 @@ impl Scenario for EveryVersion {
                 stage.all_stays()
             }
             Op::Reopen(clean) => {
-                let (store, pool) = open.take().ok_or("closed")?;
-                drop(pool);
-                let store = Arc::into_inner(store).ok_or("in use")?;
-                if *clean {
-                    store.close()?
-                } else {
-                    store.abandon()
-                }
-                let (store, pool) = super::open(&live.sim, &self.options()?)?;
-                *open = Some((Arc::new(store), pool));
-                Ok(())
+                let end = |store: Mvcc, pool| {
+                    drop(pool);
+                    if *clean {
+                        store.close()?
+                    } else {
+                        store.abandon()
+                    }
+                    Ok(())
+                };
+                live.open.again(end, || super::open(&live.sim, &self.options()?))
             }
         }
     }
 
     fn finish(&self, live: Live) -> Result<(), Error> {
-        super::close(live.open)
+        live.open.close(Mvcc::close)
     }
 
     fn check(&self, sim: &Arc<Sim>, history: &History<Effect>) -> Result<Objects, Violation> {
