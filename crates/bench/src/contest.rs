@@ -55,10 +55,7 @@ impl Contest {
 
     /// Sets all contestants up.
     pub(crate) fn arena(&self, room: Room) -> Result<Arena> {
-        let folder = tempfile::Builder::new()
-            .prefix("cairn-bench-")
-            .tempdir_in(&self.dir)
-            .map_err(|source| Error::Io { op: "make a temporary directory", path: self.dir.clone(), source })?;
+        let folder = folder(&self.dir)?;
         let (mut made, mut missing) = (Vec::new(), Vec::new());
         for who in self.who.iter().copied() {
             match Made::new(who, folder.path(), room)? {
@@ -111,6 +108,15 @@ const NONE: Contestant = Contestant::Heap(heap::Policy::None);
 pub(crate) fn memory() -> PathBuf {
     let memory = Path::new("/dev/shm");
     if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() }
+}
+
+/// A temporary folder in `dir`.
+pub(crate) fn folder(dir: &Path) -> Result<TempDir> {
+    tempfile::Builder::new().prefix("cairn-bench-").tempdir_in(dir).map_err(|source| Error::Io {
+        op: "make a temporary directory",
+        path: dir.to_owned(),
+        source,
+    })
 }
 
 /// The work of each thread; together a little more than the batch if it does not divide.

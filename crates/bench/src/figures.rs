@@ -12,10 +12,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use comfy_table::{Cell, Table};
-
 use crate::plot::Lines;
-use crate::table::{GROUPS, right};
 use crate::{Error, Plan, Result, Row, Watch};
 
 /// The experiment's name in rows and on the command line.
@@ -140,42 +137,6 @@ fn row(paper: &str, number: &str) -> Row {
     Row::new(EXPERIMENT, "").param("paper", paper).param("figure", number)
 }
 
-/// A table with a line and a column for each that comes up; those who are missing are named below.
-pub(crate) fn pivot(
-    rows: &[Row],
-    corner: &str,
-    line: impl Fn(&Row) -> String,
-    column: impl Fn(&Row) -> String,
-    cell: impl Fn(&Row) -> String,
-) -> String {
-    let (mut lines, mut columns, mut notes) = (Vec::new(), Vec::new(), Vec::new());
-    for row in rows {
-        for (names, name) in [(&mut lines, line(row)), (&mut columns, column(row))] {
-            if !names.contains(&name) {
-                names.push(name);
-            }
-        }
-        let note = row.missing.as_ref().map(|why| format!("{} is missing: {why}", row.engine));
-        notes.extend(note.filter(|note| !notes.contains(note)));
-    }
-    let mut table = plain_table();
-    table.set_header([Cell::new(corner)].into_iter().chain(columns.iter().map(right)));
-    for name in &lines {
-        let cells = columns.iter().map(|wanted| {
-            let row = rows.iter().find(|row| line(row) == *name && column(row) == *wanted);
-            right(row.filter(|row| row.missing.is_none()).map_or_else(String::new, &cell))
-        });
-        table.add_row([Cell::new(name)].into_iter().chain(cells));
-    }
-    [table.trim_fmt()].into_iter().chain(notes).collect::<Vec<_>>().join("\n")
-}
-
-fn plain_table() -> Table {
-    let mut table = Table::new();
-    table.load_style(GROUPS);
-    table
-}
-
 /// A parameter, for a line or a column of its own.
 fn param(row: &Row, name: &str) -> String {
     row.params
@@ -205,17 +166,5 @@ mod tests {
         assert_eq!(chosen("midas", Some("6")).unwrap().len(), 16);
         let one = chosen("midas", Some("6.1")).err().unwrap().to_string();
         assert!(one.contains("6.10"), "{one}");
-    }
-
-    #[test]
-    fn a_pivot_has_a_cell_for_each_pair() {
-        let row = |engine: &str, bytes: u64| Row::new("figures", engine).param("bytes", bytes);
-        let rows = [row("log", 64), row("flex", 64).missing("gone"), row("log", 128)];
-        let text =
-            pivot(&rows, "bytes", |row| param(row, "bytes"), |row| row.engine.clone(), |row| param(row, "bytes"));
-        let words: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
-        assert!(words.contains(&vec!["bytes", "log", "flex"]), "{text}");
-        assert!(words.contains(&vec!["64", "64"]) && words.contains(&vec!["128", "128"]), "{text}");
-        assert_eq!(text.lines().last(), Some("flex is missing: gone"));
     }
 }

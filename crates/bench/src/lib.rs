@@ -52,6 +52,7 @@ pub mod figures;
 pub mod kv_sides;
 pub mod latency;
 pub mod limits;
+mod line;
 pub mod log_sides;
 pub mod machine;
 #[cfg(feature = "peers")]

@@ -11,8 +11,6 @@ use std::path::{Path, PathBuf};
 
 use pmem::{Domain, DomainChoice, Latency, Options};
 
-pub(crate) use processor::line_transfer;
-
 use crate::{Error, Plan, Result, Row, run};
 
 /// The experiment's name in rows and on the command line.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use pmem::{Pool, Stats};
 
 use crate::latency::{EveryOperation, Latency};
-use crate::limits::line_transfer;
+use crate::line::line_transfer;
 use crate::table::contestant;
 use crate::{Result, Row, Spread, Watch, machine};
 

@@ -267,6 +267,43 @@ fn count(value: f64) -> String {
     if value.fract() == 0.0 { format!("{value:.0}") } else { format!("{value:.2}") }
 }
 
+/// A table with a line and a column for each that comes up; those who are missing are named below.
+pub(crate) fn pivot(
+    rows: &[Row],
+    corner: &str,
+    line: impl Fn(&Row) -> String,
+    column: impl Fn(&Row) -> String,
+    cell: impl Fn(&Row) -> String,
+) -> String {
+    let (mut lines, mut columns, mut notes) = (Vec::new(), Vec::new(), Vec::new());
+    for row in rows {
+        for (names, name) in [(&mut lines, line(row)), (&mut columns, column(row))] {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        let note = row.missing.as_ref().map(|why| format!("{} is missing: {why}", row.engine));
+        notes.extend(note.filter(|note| !notes.contains(note)));
+    }
+    let mut table = plain_table();
+    table.set_header([Cell::new(corner)].into_iter().chain(columns.iter().map(right)));
+    for name in &lines {
+        let cells = columns.iter().map(|wanted| {
+            let row = rows.iter().find(|row| line(row) == *name && column(row) == *wanted);
+            right(row.filter(|row| row.missing.is_none()).map_or_else(String::new, &cell))
+        });
+        table.add_row([Cell::new(name)].into_iter().chain(cells));
+    }
+    [table.trim_fmt()].into_iter().chain(notes).collect::<Vec<_>>().join("\n")
+}
+
+/// With neither lines nor columns yet.
+pub(crate) fn plain_table() -> Table {
+    let mut table = Table::new();
+    table.load_style(GROUPS);
+    table
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -342,5 +379,22 @@ mod tests {
         assert_eq!(words(lines[4]), ["pmemobj", "missing"], "the second row of a group does not repeat it");
         assert_eq!((lines[5], words(lines[6])), ("", words("workload=B pmemobj missing")));
         assert_eq!(lines[7..], ["pmemobj is missing: no such luck"], "once");
+    }
+
+    #[test]
+    fn a_pivot_has_a_cell_for_each_pair() {
+        let row = |engine: &str, bytes: u64| Row::new("figures", engine).param("bytes", bytes);
+        let rows = [row("log", 64), row("flex", 64).missing("gone"), row("log", 128)];
+        let text = pivot(
+            &rows,
+            "bytes",
+            |row| row.params["bytes"].to_string(),
+            |row| row.engine.clone(),
+            |row| row.params["bytes"].to_string(),
+        );
+        let words: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert!(words.contains(&vec!["bytes", "log", "flex"]), "{text}");
+        assert!(words.contains(&vec!["64", "64"]) && words.contains(&vec!["128", "128"]), "{text}");
+        assert_eq!(text.lines().last(), Some("flex is missing: gone"));
     }
 }

@@ -9,9 +9,8 @@ use parking_lot::RwLock;
 
 use crate::code::cairn_code::{CAIRN_BUSY, CAIRN_INVALID};
 use crate::failure::{Failure, Result};
-use crate::handles::{Kept, Slots, alone, give, take};
-use crate::raw::array::{cairn_array, cairn_array_tx};
-use crate::raw::held::{ArrayTxState, HeldArrayTx};
+use crate::handles::{Kept, Slots, give, take};
+use crate::types::array::cairn_array;
 
 /// An open array. What was opened from it has it, too.
 pub(crate) struct OpenArray {
@@ -62,22 +61,7 @@ impl OpenArray {
     }
 }
 
-/// Uses a transaction on the thread that began it: what it has stored is on its way to media there.
-pub(crate) fn in_tx<R>(handle: *const cairn_array_tx, body: impl FnOnce(&mut ArrayTxState) -> Result<R>) -> Result<R> {
-    alone::<HeldArrayTx, _, _>(handle, |state: &mut ArrayTxState| {
-        state.check_thread()?;
-        body(state)
-    })
-}
-
-/// Takes a transaction from its handle, to commit it.
-pub(crate) fn end(handle: *const cairn_array_tx) -> Result<HeldArrayTx> {
-    take(handle, |held: &mut HeldArrayTx| held.state().check_thread())
-}
-
 static ARRAYS: Slots<Arc<OpenArray>> = Slots::new();
-static TRANSACTIONS: Slots<HeldArrayTx> = Slots::new();
-
 impl Kept for Arc<OpenArray> {
     type C = cairn_array;
     const KIND: u64 = 8;
@@ -89,19 +73,5 @@ impl Kept for Arc<OpenArray> {
 
     fn poisoned(&self) -> &AtomicBool {
         &self.poisoned
-    }
-}
-
-impl Kept for HeldArrayTx {
-    type C = cairn_array_tx;
-    const KIND: u64 = 9;
-    const NAME: &'static str = "transaction of an array";
-
-    fn slots() -> &'static Slots<Self> {
-        &TRANSACTIONS
-    }
-
-    fn poisoned(&self) -> &AtomicBool {
-        &self.owner().poisoned
     }
 }

@@ -13,6 +13,7 @@
 //! | `failure`, `code` | what went wrong, and what the caller can do about it |
 //! | `options` | structs that can grow |
 //! | `log_side`, `kv_side`, `array_side`, `replicas_side` | what the handles stand for |
+//! | `types` | what C names: the handles, and the structs and enums of the calls |
 //!
 //! # One call from C
 //!
@@ -42,3 +43,4 @@ mod options;
 #[allow(unsafe_code)]
 mod raw;
 mod replicas_side;
+mod types;

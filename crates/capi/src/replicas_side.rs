@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use crate::failure::Result;
 use crate::handles::{Kept, Slots, alone};
-use crate::raw::replicas::cairn_replicas;
+use crate::types::replicas::cairn_replicas;
 
 /// The copies of a log, as far as they were named.
 #[derive(Clone, Default)]

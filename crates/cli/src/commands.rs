@@ -12,6 +12,7 @@ pub mod create;
 pub mod demo;
 pub mod group;
 pub mod info;
+mod keeper;
 pub mod kv;
 pub mod log;
 pub mod log_replica;

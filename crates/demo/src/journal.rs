@@ -3,9 +3,9 @@
 //! So the two prove each other: a transaction of which only half is there shows, and whether one that was under way has been made is known
 //! exactly. The numbers go round 64 entries, so that an entry is settled long before it is written again, as it is with keys.
 
+use structures::Map;
 use tx::{Result, Transaction};
 
-use crate::store::Keep;
 use crate::value::{Stamp, Values};
 
 /// Entries of a thread.
@@ -28,7 +28,7 @@ fn stamp(thread: usize, number: u64) -> Stamp {
 }
 
 /// Notes an update; `buffer` is to be used again.
-pub(crate) fn note<M: Keep, X: Transaction>(
+pub(crate) fn note<M: Map, X: Transaction>(
     map: &M,
     tx: &mut X,
     values: &Values,
@@ -51,7 +51,7 @@ impl Journal {
     }
 
     /// Reads those that are in the map.
-    pub(crate) fn read<M: Keep, X: Transaction>(map: &M, tx: &X, values: &Values, threads: usize) -> Result<Self> {
+    pub(crate) fn read<M: Map, X: Transaction>(map: &M, tx: &X, values: &Values, threads: usize) -> Result<Self> {
         let mut journal = Self::new(threads);
         for thread in 0..threads {
             for entry in 0..ENTRIES {

@@ -1,7 +1,6 @@
 //! What keeps the objects of a pool: a heap with a policy, or objects with versions.
 
 use std::path::Path;
-use std::str::FromStr;
 
 use heap::{Heap, Policy};
 use mvcc::Mvcc;
@@ -9,46 +8,7 @@ use pmem::{HeapUsage, Pool};
 use tx::Engine;
 
 use crate::input::Input;
-use crate::store::heap_bytes;
-
-/// Which engine, and how it rolls back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// A heap with this policy.
-    Heap(Policy),
-    /// Several versions of each object.
-    Mvcc,
-}
-
-impl Kind {
-    /// As in options and tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Heap(policy) => policy.name(),
-            Self::Mvcc => "mvcc",
-        }
-    }
-}
-
-impl std::fmt::Display for Kind {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl FromStr for Kind {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        match name {
-            "mvcc" => Ok(Self::Mvcc),
-            _ => match name.parse() {
-                Ok(policy) => Ok(Self::Heap(policy)),
-                Err(_) => Err(format!("{name:?} is none of none, undo, inplace, inplace-partial, eaw and mvcc")),
-            },
-        }
-    }
-}
+use crate::kind::Kind;
 
 /// Transactions that recovery finished, and took back.
 pub(crate) struct Recovered {
@@ -70,6 +30,22 @@ pub(crate) trait Kept: Engine + Sized + Sync {
     fn recovered(&self) -> Recovered;
 
     fn close(self) -> tx::Result<()>;
+}
+
+/// Space for keys, blocks' edges and directories, beside values.
+const PER_KEY: u64 = 160;
+const SLACK: u64 = 8 << 20;
+
+/// Bytes of objects to begin with.
+fn heap_bytes(input: &Input) -> u64 {
+    let used = input.value_bytes() + input.keys() * PER_KEY;
+    used + used / 4 + SLACK
+}
+
+/// Bytes of the pool's file, about.
+pub(crate) fn pool_bytes(input: &Input, kind: Kind) -> u64 {
+    let copies = if kind == Kind::Heap(Policy::InPlace) { 2 } else { 1 };
+    heap_bytes(input) * copies + SLACK
 }
 
 fn slots(threads: usize) -> usize {

@@ -9,7 +9,7 @@
 //! | `config` | [`Demo`], what is wanted; `Job`, what a worker is told |
 //! | `input` | YCSB workload A, or a trace |
 //! | `value` | values that tell whose they are, which version, and whether they are whole |
-//! | `kept` | the engines: heaps, and objects with versions |
+//! | `kind`, `kept` | the engines: heaps, and objects with versions |
 //! | `store` | the pool and the structure in it |
 //! | `worker` | the worker process: [`work`]; `measured` and `reported` are its two tasks |
 //! | `journal` | what makes half a transaction show |
@@ -32,6 +32,7 @@ mod html;
 mod input;
 mod journal;
 mod kept;
+mod kind;
 mod measured;
 mod message;
 mod parent;
@@ -49,7 +50,7 @@ mod worker;
 pub use beside::{Beside, Measured};
 pub use config::{Demo, WORKER};
 pub use error::{Error, Result};
-pub use kept::Kind;
+pub use kind::Kind;
 pub use parent::run;
 pub use summary::{Finding, Outcome, Summary};
 pub use worker::work;

@@ -1,6 +1,5 @@
 //! The pool, and the structure in it.
 
-use heap::Policy;
 use structures::{BTree, BTreeOptions, HashMap, HashMapOptions, Map};
 use tx::{Engine, Isolation, Typed};
 
@@ -8,7 +7,7 @@ use crate::Result;
 use crate::config::Job;
 use crate::input::Input;
 use crate::journal;
-use crate::kept::{Kept, Kind};
+use crate::kept::Kept;
 use crate::value::{Stamp, Values};
 use bench::workload::{KEY_BYTES_MAX, Names};
 
@@ -51,22 +50,6 @@ impl Keep for BTree {
     fn open<E: Engine>(engine: &E) -> tx::Result<Self> {
         engine.transact(ISOLATION, |tx| BTree::open(tx, tx.root()?))
     }
-}
-
-/// Space for keys, blocks' edges and directories, beside values.
-const PER_KEY: u64 = 160;
-const SLACK: u64 = 8 << 20;
-
-/// Bytes of objects to begin with.
-pub(crate) fn heap_bytes(input: &Input) -> u64 {
-    let used = input.value_bytes() + input.keys() * PER_KEY;
-    used + used / 4 + SLACK
-}
-
-/// Bytes of the pool's file, about.
-pub(crate) fn pool_bytes(input: &Input, kind: Kind) -> u64 {
-    let copies = if kind == Kind::Heap(Policy::InPlace) { 2 } else { 1 };
-    heap_bytes(input) * copies + SLACK
 }
 
 /// Pairs that are loaded in one transaction.

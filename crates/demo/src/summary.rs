@@ -7,7 +7,7 @@ use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
 
 use crate::beside::Beside;
-use crate::kept::Kind;
+use crate::kind::Kind;
 use crate::message::Round;
 use crate::progress::grouped;
 

@@ -6,7 +6,8 @@ use structures::{BTree, HashMap};
 
 use crate::config::{Job, Task};
 use crate::input::Input;
-use crate::kept::{Kept, Kind};
+use crate::kept::Kept;
+use crate::kind::Kind;
 use crate::message::{Message, Mouth};
 use crate::store::Keep;
 use crate::value::Values;

@@ -38,6 +38,7 @@ mod pmemobj;
 mod raw;
 #[cfg(feature = "rocksdb")]
 mod rocksdb_wal;
+mod store;
 
 pub use error::{Error, Result};
 pub use kv::Peer;

@@ -7,7 +7,7 @@ use fjall::{
     Snapshot,
 };
 
-use crate::kv::{How, Room, Session, Store, Txn, Work, copy};
+use crate::store::{How, Room, Session, Store, Txn, Work, copy};
 use crate::{Error, Result};
 
 /// As RocksDB's here.

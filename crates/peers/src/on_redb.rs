@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use redb::{Database, Durability, ReadableDatabase, ReadableTable, Table, TableDefinition};
 
-use crate::kv::{How, Room, Session, Store, Txn, Work, copy};
+use crate::store::{How, Room, Session, Store, Txn, Work, copy};
 use crate::{Error, Result};
 
 const TABLE: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("data");

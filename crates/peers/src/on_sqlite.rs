@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rusqlite::{CachedStatement, Connection, OptionalExtension, params};
 
-use crate::kv::{How, Room, Session, Store, Txn, Work, copy};
+use crate::store::{How, Room, Session, Store, Txn, Work, copy};
 use crate::{Error, Result};
 
 const LIBRARY: &str = "sqlite";

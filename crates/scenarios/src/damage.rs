@@ -17,6 +17,7 @@
 //! The test suite and the fuzz target `open` share all of this.
 
 pub(crate) mod checksums;
+mod contents;
 mod judge;
 mod mutation;
 pub(crate) mod reference;

@@ -11,6 +11,7 @@ use log::{Log, Lsn, Options, Tail};
 use pmem::Pool;
 
 use crate::faults::{gone_unnoticed, is_told};
+use crate::opened::Opened;
 
 const SEGMENT: u64 = 256;
 /// Records for one watermark.
@@ -54,7 +55,7 @@ pub enum Op {
 /// The open log and what its threads share.
 pub struct Live {
     sim: Arc<Sim>,
-    open: Mutex<Option<(Arc<Log>, Pool)>>,
+    open: Opened<Log>,
     next: AtomicU64,
     /// How many records were acknowledged.
     acknowledged: AtomicU64,
@@ -291,7 +292,7 @@ impl Scenario for Records {
 
     fn start(&self, sim: &Arc<Sim>) -> Result<Live, Error> {
         let (log, pool, _) = self.open(sim)?;
-        let open = Mutex::new(Some((Arc::new(log), pool)));
+        let open = Opened::new((log, pool));
         Ok(Live {
             sim: sim.clone(),
             open,
@@ -324,39 +325,39 @@ impl Scenario for Records {
     }
 
     fn step(&self, live: &Live, _: usize, op: &Op, ack: &Ack<Effect>) -> Result<(), Error> {
-        let mut open = live.open.lock().map_err(|e| e.to_string())?;
         if matches!(op, Op::Restart | Op::Close) {
-            let (log, pool) = open.take().ok_or("closed")?;
-            drop(pool);
-            let log = Arc::into_inner(log).ok_or("in use")?;
-            if matches!(op, Op::Close) {
-                log.close()?;
-                live.state
-                    .lock()
-                    .map_err(|e| e.to_string())?
-                    .iter_mut()
-                    .filter_map(|r| r.2.take())
-                    .for_each(|t| live.commit(t, ack));
-            } else {
-                drop(log);
-            }
-            let (log, pool, _) = self.open(&live.sim)?;
-            // What was not durable came back or did not; what was cleaned up may have come back.
-            let there = read(&log).map_err(|v| v.message)?;
-            let mut state = live.state.lock().map_err(|e| e.to_string())?;
-            for (_, n, ticket) in state.drain(..) {
-                if let Some(ticket) = ticket {
-                    if there.iter().any(|r| r.1 == n) { live.commit(ticket, ack) } else { ack.abort(ticket) }
+            let end = |log: Log, pool| {
+                drop(pool);
+                if matches!(op, Op::Close) {
+                    log.close()?;
+                    live.state
+                        .lock()
+                        .map_err(|e| e.to_string())?
+                        .iter_mut()
+                        .filter_map(|r| r.2.take())
+                        .for_each(|t| live.commit(t, ack));
+                } else {
+                    drop(log);
                 }
-            }
-            live.forced.fetch_max(there.last().map_or(0, |record| record.0), Relaxed);
-            state.extend(there.into_iter().map(|(lsn, n)| (lsn, n, None)));
-            drop(state);
-            *open = Some((Arc::new(log), pool));
-            return Ok(());
+                Ok(())
+            };
+            let open = || {
+                let (log, pool, _) = self.open(&live.sim)?;
+                // What was not durable came back or did not; what was cleaned up may have come back.
+                let there = read(&log).map_err(|v| v.message)?;
+                let mut state = live.state.lock().map_err(|e| e.to_string())?;
+                for (_, n, ticket) in state.drain(..) {
+                    if let Some(ticket) = ticket {
+                        if there.iter().any(|r| r.1 == n) { live.commit(ticket, ack) } else { ack.abort(ticket) }
+                    }
+                }
+                live.forced.fetch_max(there.last().map_or(0, |record| record.0), Relaxed);
+                state.extend(there.into_iter().map(|(lsn, n)| (lsn, n, None)));
+                Ok((log, pool))
+            };
+            return live.open.again(end, open);
         }
-        let log = Arc::clone(&open.as_ref().ok_or("closed")?.0);
-        drop(open);
+        let log = live.open.get()?;
         if let Op::Reclaim = op {
             // All that was cleaned up, by the one thread there is.
             live.run(&log, &Op::Clean, ack)?;
@@ -371,11 +372,7 @@ impl Scenario for Records {
     }
 
     fn finish(&self, live: Live) -> Result<(), Error> {
-        if let Some((log, pool)) = live.open.into_inner().map_err(|e| e.to_string())? {
-            drop(pool);
-            Arc::into_inner(log).ok_or("in use")?.close()?;
-        }
-        Ok(())
+        live.open.close(Log::close)
     }
 
     fn check(&self, sim: &Arc<Sim>, history: &History<Effect>) -> Result<Vec<u64>, Violation> {

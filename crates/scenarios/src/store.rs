@@ -10,6 +10,7 @@ use kv::{Durability, Isolation, Keys, Options, Snapshot, Store};
 use pmem::Pool;
 
 use crate::faults::{gone_unnoticed, unnoticed};
+use crate::opened::Opened;
 
 const SEGMENT: u64 = 4096;
 /// Written by the check itself, from here on.
@@ -57,7 +58,7 @@ pub enum Op {
 /// The open store and what its threads share.
 pub struct Live {
     sim: Arc<Sim>,
-    open: Mutex<Option<(Arc<Store>, Pool)>>,
+    open: Opened<Store>,
     next: AtomicU64,
     alone: bool,
     /// Committed, and not yet known to be durable.
@@ -322,6 +323,12 @@ fn pairs(snapshot: &Snapshot<'_>) -> Result<Vec<Pair>, Error> {
     snapshot.scan(Keys::all()).map(|pair| Ok(pair.map(|(k, v)| (k.to_vec(), v.to_vec()))?)).collect()
 }
 
+fn close(store: Store, pool: Pool) -> Result<(), Error> {
+    store.close()?;
+    pool.close()?;
+    Ok(())
+}
+
 impl Scenario for Stored {
     type Op = Op;
     type Effect = Effect;
@@ -353,7 +360,7 @@ impl Scenario for Stored {
         };
         Ok(Live {
             sim: sim.clone(),
-            open: Mutex::new(Some((Arc::new(store), pool))),
+            open: Opened::new((store, pool)),
             next: 1.into(),
             alone,
             waiting: Mutex::default(),
@@ -389,33 +396,28 @@ impl Scenario for Stored {
     }
 
     fn step(&self, live: &Live, thread: usize, op: &Op, ack: &Ack<Effect>) -> Result<(), Error> {
-        let mut open = live.open.lock().map_err(|e| e.to_string())?;
         if matches!(op, Op::Restart | Op::Close) {
-            let (store, pool) = open.take().ok_or("closed")?;
-            let store = Arc::into_inner(store).ok_or("in use")?;
-            if matches!(op, Op::Close) {
-                store.close()?;
-                pool.close()?;
-            } else {
-                drop((store, pool));
-            }
-            let (store, pool) = self.open(&live.sim)?;
-            // Nothing was lost: the program stopped, and the caches did not.
-            live.acknowledge(&store, ack)?;
-            *open = Some((Arc::new(store), pool));
-            return Ok(());
+            let end = |store, pool| match op {
+                Op::Close => close(store, pool),
+                _ => {
+                    drop((store, pool));
+                    Ok(())
+                }
+            };
+            let open = || {
+                let (store, pool) = self.open(&live.sim)?;
+                // Nothing was lost: the program stopped, and the caches did not.
+                live.acknowledge(&store, ack)?;
+                Ok((store, pool))
+            };
+            return live.open.again(end, open);
         }
-        let store = Arc::clone(&open.as_ref().ok_or("closed")?.0);
-        drop(open);
+        let store = live.open.get()?;
         self.run(live, &store, thread, op, ack)
     }
 
     fn finish(&self, live: Live) -> Result<(), Error> {
-        if let Some((store, pool)) = live.open.into_inner().map_err(|e| e.to_string())? {
-            Arc::into_inner(store).ok_or("in use")?.close()?;
-            pool.close()?;
-        }
-        Ok(())
+        live.open.end(close)
     }
 
     fn check(&self, sim: &Arc<Sim>, history: &History<Effect>) -> Result<State, Violation> {

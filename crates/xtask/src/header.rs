@@ -19,16 +19,16 @@ use crate::Problem;
 const CRATE: &str = "crates/capi";
 /// The header in it.
 const HEADER: &str = "include/cairn.h";
-/// Its parts, in the order of the header.
-const SOURCES: [&str; 8] = [
-    "src/code.rs",
-    "src/raw/about.rs",
-    "src/options.rs",
-    "src/raw/log.rs",
-    "src/raw/kv.rs",
-    "src/raw/tx.rs",
-    "src/raw/array.rs",
-    "src/raw/replicas.rs",
+/// Its sections, in the order of the header: the files of each. The last one's documentation is the title.
+const SECTIONS: [&[&str]; 8] = [
+    &["src/code.rs"],
+    &["src/raw/about.rs"],
+    &["src/options.rs"],
+    &["src/types/log.rs", "src/raw/log.rs"],
+    &["src/types/kv.rs", "src/raw/kv.rs"],
+    &["src/types/tx.rs", "src/raw/tx.rs"],
+    &["src/types/array.rs", "src/raw/array.rs"],
+    &["src/types/replicas.rs", "src/raw/replicas.rs"],
 ];
 /// Columns of a comment.
 const COLUMNS: usize = 100;
@@ -91,26 +91,37 @@ pub fn check(root: &Path) -> io::Result<Vec<Problem>> {
 
 fn made(root: &Path) -> io::Result<String> {
     let mut header = TOP.to_owned();
-    for source in SOURCES {
-        let text = fs::read_to_string(root.join(CRATE).join(source))?;
-        let part = part(&text).map_err(|why| io::Error::other(format!("{CRATE}/{source}: {why}")))?;
-        header.push_str(&part);
+    for section in SECTIONS {
+        let (mut title, mut declarations) = (String::new(), String::new());
+        for source in section {
+            let text = fs::read_to_string(root.join(CRATE).join(source))?;
+            let named = |why: String| io::Error::other(format!("{CRATE}/{source}: {why}"));
+            let file = syn::parse_file(&text).map_err(|error| named(error.to_string()))?;
+            title = self::title(&file);
+            declarations += &self::declarations(&file).map_err(named)?;
+        }
+        header.push_str(&title);
+        header.push_str(&declarations);
     }
     header.push_str(BOTTOM);
     Ok(header)
 }
 
-/// The declarations of one source file.
-fn part(text: &str) -> Result<String, String> {
-    let file = syn::parse_file(text).map_err(|error| error.to_string())?;
+/// What a source file says that it is about.
+fn title(file: &syn::File) -> String {
     let title = format!("\n/* ---- {}", docs(&file.attrs).join("\n"));
-    let mut part = comment("", &title[4..]).replacen("/*", "\n/*", 1);
+    comment("", &title[4..]).replacen("/*", "\n/*", 1)
+}
+
+/// What a source file exports.
+fn declarations(file: &syn::File) -> Result<String, String> {
+    let mut declarations = String::new();
     for item in &file.items {
         if let Some(declaration) = declared(item)? {
-            let _ = write!(part, "\n{declaration}");
+            let _ = write!(declarations, "\n{declaration}");
         }
     }
-    Ok(part)
+    Ok(declarations)
 }
 
 fn declared(item: &Item) -> Result<Option<String>, String> {
@@ -319,6 +330,12 @@ fn comment(indent: &str, text: &str) -> String {
 mod tests {
     use super::*;
 
+    /// A section of one file.
+    fn part(text: &str) -> Result<String, String> {
+        let file = syn::parse_file(text).unwrap();
+        Ok(title(&file) + &declarations(&file)?)
+    }
+
     #[test]
     fn what_is_exported_is_declared() {
         let source = "
@@ -403,7 +420,7 @@ cairn_status cairn_make(const char *path, cairn_one **one);
     fn another_header_is_caught() {
         let root = tempfile::tempdir().unwrap();
         assert_eq!(check(root.path()).unwrap(), [], "there is no such crate");
-        for source in SOURCES {
+        for source in SECTIONS.iter().copied().flatten() {
             let path = root.path().join(CRATE).join(source);
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, "//! T.\n").unwrap();
@@ -412,7 +429,7 @@ cairn_status cairn_make(const char *path, cairn_one **one);
         assert_eq!(check(root.path()).unwrap().len(), 1, "none was written");
         write(root.path()).unwrap();
         assert_eq!(check(root.path()).unwrap(), []);
-        fs::write(root.path().join(CRATE).join(SOURCES[0]), "//! Another.\n").unwrap();
+        fs::write(root.path().join(CRATE).join(SECTIONS[0][0]), "//! Another.\n").unwrap();
         assert_eq!(check(root.path()).unwrap().len(), 1);
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use pmem::Stats;
 use tempfile::TempDir;
 
-use crate::contest::share;
+use crate::contest::{folder, share};
 use crate::crew::{Crew, Worker, with_crew};
 use crate::latency::Sampler;
 use crate::log_sides::{Appender, LogSide, Policy, Tenants, Writer};
@@ -164,15 +164,6 @@ impl Logs {
             None => place(&|who| Appender::OTHERS.contains(&who)).or_else(|| place(&|who| who == Appender::Bare)),
         }
     }
-}
-
-/// A temporary folder in `dir`.
-pub(crate) fn folder(dir: &Path) -> Result<TempDir> {
-    tempfile::Builder::new().prefix("cairn-bench-").tempdir_in(dir).map_err(|source| Error::Io {
-        op: "make a temporary directory",
-        path: dir.to_owned(),
-        source,
-    })
 }
 
 /// Cuts batches into pieces that a log has room for.

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use log::FlushOrder;
 
-use super::log_append::{Laps, RECORD_BYTES_MAX, appending, folder, records};
+use super::log_append::{Laps, RECORD_BYTES_MAX, appending, records};
+use crate::contest::folder;
 use crate::crew::with_crew;
 use crate::log_sides::{Copies, LogSide as _, Replicated, Way};
 use crate::replicas::Reach;

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use log::{Log, Replicas};
 
-use super::log_append::folder;
 use super::log_replicate::BACKUPS_MAX;
+use crate::contest::folder;
 use crate::log_sides::{Policy, options};
 use crate::replicas::{Backups, Reach};
 use crate::workload::Values;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use crate::experiments::log_append::folder;
+use crate::contest::folder;
 use crate::kv_sides::{Field, Keeper, KvRoom, KvSide, as_killed, fill, taken};
 use crate::workload::{Hashed, Names, Random, Values};
 use crate::{Batch, Error, Plan, Result, Row, Side, Watch, clock, run_watched};

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::experiments::log_append::folder;
+use crate::contest::folder;
 use crate::{Error, Plan, Result, Row, Watch};
 
 /// The experiment's name in rows and on the command line.

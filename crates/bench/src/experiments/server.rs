@@ -15,7 +15,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use self::memcached::{Load, Test};
-use crate::experiments::log_append::folder;
+use crate::contest::folder;
 use crate::{Batch, Error, Plan, Result, Row, Side, Watch, run_watched};
 
 /// The experiment's name in rows and on the command line.

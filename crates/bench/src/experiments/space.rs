@@ -1,9 +1,8 @@
 //! `kv-space`: what the files of a store take while a few keys are overwritten again and again.
 
-use crate::experiments::log_append::folder;
-use crate::figures::pivot;
+use crate::contest::folder;
 use crate::kv_sides::{Field, Keeper, KvRoom, fill, taken};
-use crate::table::scaled;
+use crate::table::{pivot, scaled};
 use crate::workload::{Hashed, Names, Random, Values};
 use crate::{Error, Result, Row, Spread, Watch, clock, machine};
 

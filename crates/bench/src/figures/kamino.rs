@@ -5,12 +5,12 @@
 
 use heap::Policy;
 
-use super::{Figure, Setting, Shown, param, pivot, row};
+use super::{Figure, Setting, Shown, param, row};
 use crate::contest::Contest;
 use crate::engines::{Contestant, Structure};
 use crate::experiments::YcsbRun;
 use crate::plot::{Line, Lines};
-use crate::table::scaled;
+use crate::table::{pivot, plain_table, scaled};
 use crate::workload::Workload;
 use crate::{Result, Row, Watch};
 
@@ -87,7 +87,7 @@ pub const FIGURES: &[Figure] = &[
             let rows = dynamic(setting, watch)?;
             let is_one = |row: &Row| row.threads == 1 && param(row, "workload") == "A";
             let rows: Vec<Row> = rows.into_iter().filter(is_one).collect();
-            let mut table = super::plain_table();
+            let mut table = plain_table();
             table.set_header(["", "memory, times the data: paper", "here", "barriers/op", "ns/op (A)"]);
             for row in &rows {
                 let shown = |memory: Option<f64>| memory.map_or_else(String::new, |memory| format!("{memory:.2}"));

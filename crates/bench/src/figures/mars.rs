@@ -9,12 +9,12 @@ mod writes;
 
 use heap::Policy;
 
-use super::{Figure, Setting, Shown, param, pivot, row};
+use super::{Figure, Setting, Shown, param, row};
 use crate::contest::Contest;
 use crate::engines::Contestant;
 use crate::experiments::{Shape, Structures};
 use crate::plot::{Line, Lines};
-use crate::table::{contestant, scaled};
+use crate::table::{contestant, pivot, plain_table, scaled};
 use crate::{Result, Row, Watch};
 use writes::Until;
 
@@ -77,7 +77,7 @@ pub const FIGURES: &[Figure] = &[
 fn latency(setting: &Setting, watch: &dyn Watch) -> Result<Shown> {
     let durable = writes::measure(setting, watch, row(PAPER, "3"), &[512], Until::Durable)?;
     let stored = writes::measure(setting, watch, row(PAPER, "3"), &[512], Until::InPlace)?;
-    let mut table = super::plain_table();
+    let mut table = plain_table();
     table.set_header(["", "", "C, ns", "times SoftAtomic", "WB, ns", "times SoftAtomic", "barriers"]);
     for row in &stored {
         let is_same = |other: &&Row| (&other.engine, &other.medium) == (&row.engine, &row.medium);

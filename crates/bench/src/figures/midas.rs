@@ -5,11 +5,11 @@
 
 use ::peers::Peer;
 
-use super::{Figure, Setting, Shown, param, pivot};
+use super::{Figure, Setting, Shown, param};
 use crate::experiments::{Midas, Scenario};
 use crate::kv_sides::{Field, Keeper};
 use crate::plot::{Line, Lines};
-use crate::table::{contestant, scaled};
+use crate::table::{contestant, pivot, scaled};
 use crate::{Result, Row, Watch};
 
 const PAPER: &str = "midas";

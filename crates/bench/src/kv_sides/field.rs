@@ -8,9 +8,8 @@ use tx::Isolation;
 
 use super::files;
 use super::{Keeper, KvRoom, KvSide, Session, Step};
-use crate::contest::memory;
+use crate::contest::{folder, memory};
 use crate::crew::{Crew, with_crew};
-use crate::experiments::log_append::folder;
 use crate::workload::{Names, Values};
 use crate::{Batch, Plan, Result, Row, Side, Watch, clock, machine, run_watched};
 

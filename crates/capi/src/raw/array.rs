@@ -9,29 +9,16 @@ use std::sync::Arc;
 
 use eaw::array::{Array, Options};
 
-use super::held::{ArrayTxState, HeldArrayTx};
+use super::held::array::{ArrayTxState, HeldArrayTx, end, in_tx};
 use super::{Growing, Out, Room, bytes, fill, options, path, text};
-use crate::array_side::{OpenArray, end, in_tx};
+use crate::array_side::OpenArray;
 use crate::call::done;
 use crate::code::cairn_code::CAIRN_INVALID;
 use crate::code::cairn_status;
 use crate::failure::{Failure, Result};
 use crate::handles::{give, take, with};
 use crate::options::{cairn_array_counts, cairn_array_found, cairn_array_options};
-
-/// An open array.
-#[allow(non_camel_case_types, reason = "its name in C")]
-#[repr(C)]
-pub struct cairn_array {
-    opaque: [u8; 0],
-}
-
-/// A transaction of an array.
-#[allow(non_camel_case_types, reason = "its name in C")]
-#[repr(C)]
-pub struct cairn_array_tx {
-    opaque: [u8; 0],
-}
+use crate::types::array::{cairn_array, cairn_array_tx};
 
 // SAFETY: integers alone, without padding: their sizes are asserted beside them. The same for those below.
 unsafe impl Growing for cairn_array_options {}

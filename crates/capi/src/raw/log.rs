@@ -8,47 +8,15 @@ use std::sync::Arc;
 
 use log::{Lsn, Tail};
 
+use super::held::log::{HeldIter, HeldReservation};
 use super::{Growing, Out, bytes, fill, options, path};
 use crate::call::{call, done};
 use crate::code::cairn_code::{CAIRN_END, CAIRN_OK};
 use crate::code::cairn_status;
 use crate::handles::{alone, give, take, with};
-use crate::log_side::{HeldIter, HeldReservation, OpenLog};
+use crate::log_side::OpenLog;
 use crate::options::{cairn_log_counts, cairn_log_found, cairn_log_options, domain};
-
-/// An open log.
-#[allow(non_camel_case_types, reason = "its name in C")]
-#[repr(C)]
-pub struct cairn_log {
-    opaque: [u8; 0],
-}
-
-/// A place in a log for one record.
-#[allow(non_camel_case_types, reason = "its name in C")]
-#[repr(C)]
-pub struct cairn_reservation {
-    opaque: [u8; 0],
-}
-
-/// Reads a log.
-#[allow(non_camel_case_types, reason = "its name in C")]
-#[repr(C)]
-pub struct cairn_iter {
-    opaque: [u8; 0],
-}
-
-/// A record where it stands.
-#[allow(non_camel_case_types, reason = "its name in C")]
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct cairn_record {
-    /// Its number: the first record of a log has 1, each further one the next. 0 stands before the first.
-    pub lsn: u64,
-    /// What was appended: not to be changed, and there until the iterator goes on or is closed.
-    pub bytes: *const c_void,
-    /// How many bytes.
-    pub len: usize,
-}
+use crate::types::log::{cairn_iter, cairn_log, cairn_record, cairn_reservation};
 
 // SAFETY: integers alone, without padding: their sizes are asserted beside them. The same for those below.
 unsafe impl Growing for cairn_log_options {}

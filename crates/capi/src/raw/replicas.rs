@@ -20,29 +20,10 @@ use crate::handles::{give, take, with};
 use crate::kv_side::OpenStore;
 use crate::log_side::OpenLog;
 use crate::options::{cairn_kv_options, cairn_log_options};
-use crate::raw::kv::cairn_kv;
-use crate::raw::log::cairn_log;
 use crate::replicas_side::HeldReplicas;
-
-/// A list of copies, and how they are reached.
-#[allow(non_camel_case_types, reason = "its name in C")]
-#[repr(C)]
-pub struct cairn_replicas {
-    opaque: [u8; 0],
-}
-
-/// When the leader's own copy is flushed, for `cairn_replicas_order`.
-#[allow(non_camel_case_types, reason = "its name in C")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-pub enum cairn_order {
-    /// While the others flush theirs.
-    CAIRN_BESIDE = 0,
-    /// Once enough others have the record.
-    CAIRN_AFTER = 1,
-    /// Before it is sent.
-    CAIRN_BEFORE = 2,
-}
+use crate::types::kv::cairn_kv;
+use crate::types::log::cairn_log;
+use crate::types::replicas::{cairn_order, cairn_replicas};
 
 /// An empty list. Free it when the log or store is open.
 #[unsafe(no_mangle)]

@@ -9,63 +9,16 @@ use std::sync::Arc;
 
 use kv::{Isolation, Keys, Transaction};
 
-use super::held::{HeldTx, TxState};
-use super::kv::{cairn_kv, cairn_pair};
+use super::held::tx::{HeldTx, ScanOf, TxState, end, end_scans};
 use super::{Out, bytes};
 use crate::call::{call, done, status};
 use crate::code::cairn_code::{CAIRN_END, CAIRN_INVALID, CAIRN_OK};
 use crate::code::cairn_status;
 use crate::failure::{Failure, Result};
 use crate::handles::{alone, give, take_patiently, with};
-use crate::kv_side::{OpenStore, ScanOf, end, end_scans};
-
-/// A transaction.
-#[allow(non_camel_case_types, reason = "its name in C")]
-#[repr(C)]
-pub struct cairn_tx {
-    opaque: [u8; 0],
-}
-
-/// Goes through a range of keys.
-#[allow(non_camel_case_types, reason = "its name in C")]
-#[repr(C)]
-pub struct cairn_scan {
-    opaque: [u8; 0],
-}
-
-/// What a transaction may see of others.
-#[allow(non_camel_case_types, reason = "its name in C")]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(C)]
-pub enum cairn_isolation {
-    /// As if transactions had run one after the other, in an order that agrees with real time.
-    CAIRN_SERIALIZABLE = 0,
-    /// One committed state, the same to the end; of two that change one key only the first commits. For reading alone nothing else is needed.
-    CAIRN_SNAPSHOT = 1,
-}
-
-/// Which keys, and in which direction.
-#[allow(non_camel_case_types, reason = "its name in C")]
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct cairn_range {
-    /// The smallest key; null: from the first one on.
-    pub from: *const c_void,
-    /// Its bytes.
-    pub from_len: usize,
-    /// What is before this one; null: to the last one.
-    pub to: *const c_void,
-    /// Its bytes.
-    pub to_len: usize,
-    /// Not 0: all keys that begin with `from`; then there is no `to`.
-    pub prefix: u32,
-    /// Not 0: the largest key first.
-    pub reverse: u32,
-}
-
-/// What runs in a transaction: see `cairn_kv_transact`.
-#[allow(non_camel_case_types, reason = "its name in C")]
-pub type cairn_body = Option<unsafe extern "C-unwind" fn(tx: *mut cairn_tx, context: *mut c_void) -> cairn_status>;
+use crate::kv_side::OpenStore;
+use crate::types::kv::{cairn_kv, cairn_pair};
+use crate::types::tx::{cairn_body, cairn_isolation, cairn_range, cairn_scan, cairn_tx};
 
 fn level(isolation: c_int) -> Result<Isolation> {
     match isolation {

@@ -9,7 +9,8 @@ use mvcc::Mvcc;
 use pmem::Pool;
 
 use super::Outcome;
-use super::check::{self, transactions, versions};
+use super::check;
+use super::keeper::{HEAP, VERSIONS};
 use crate::args::Backup;
 use crate::failure::Failure;
 use crate::output::say;
@@ -35,8 +36,8 @@ pub fn run(args: &Backup) -> Outcome {
         bar.set_position(copied);
     };
     let what = match () {
-        () if transactions::are_in(&info) => heap(args, pool, shown)?,
-        () if versions::are_in(&info) && args.recover => store(args, pool, shown)?,
+        () if HEAP.is_in(&info) => heap(args, pool, shown)?,
+        () if VERSIONS.is_in(&info) && args.recover => store(args, pool, shown)?,
         () => image(args, pool, shown)?,
     };
     bar.finish_and_clear();

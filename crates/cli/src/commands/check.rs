@@ -4,7 +4,7 @@
 mod damage;
 mod store;
 pub(super) mod transactions;
-pub(super) mod versions;
+mod versions;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -15,6 +15,7 @@ use pmem::{Allocator, HeapUsage, Objects, Options, Pool, PoolInfo, RegionInfo, R
 use serde::Serialize;
 
 use super::info::{InfoJson, kind_name};
+use super::keeper::{HEAP, VERSIONS};
 use super::{Outcome, print_json};
 use crate::args::Check;
 use crate::failure::{Failure, is_damage};
@@ -130,7 +131,7 @@ fn look_at(path: &Path, pool: Pool, repair: Repair) -> Result<CheckJson, Failure
     for overlap in overlaps(&info.regions) {
         report.finding(overlap);
     }
-    let (heap, versions) = (transactions::are_in(&info), versions::are_in(&info));
+    let (heap, versions) = (HEAP.is_in(&info), VERSIONS.is_in(&info));
     let mut recovered = true;
     let objects = info.regions.iter().any(|region| region.kind == RegionKind::Objects);
     for region in info.regions.iter().filter(|region| region.part == 0) {
@@ -140,10 +141,10 @@ fn look_at(path: &Path, pool: Pool, repair: Repair) -> Result<CheckJson, Failure
         let found = match region.kind {
             _ if read.is_err() => read.map(|()| None),
             _ if part_of_objects => Ok(None),
-            _ if heap && transactions::owns(&region.name) || versions && versions::owns(&region.name) => {
+            _ if heap && HEAP.owns(&region.name) || versions && VERSIONS.owns(&region.name) => {
                 Ok(Some("readable".to_owned()))
             }
-            _ if heap && versions::owns(&region.name) || versions && transactions::owns(&region.name) => {
+            _ if heap && VERSIONS.owns(&region.name) || versions && HEAP.owns(&region.name) => {
                 Ok(Some("readable; of the engine that had the objects earlier".to_owned()))
             }
             RegionKind::Raw => Ok(Some("readable".to_owned())),
@@ -180,12 +181,6 @@ fn look_at(path: &Path, pool: Pool, repair: Repair) -> Result<CheckJson, Failure
     Ok(report)
 }
 
-/// Whether the engine with these regions has objects there. One whose objects another engine has taken over has left some of its regions.
-fn has_objects(info: &PoolInfo, blocks: &str, state: &str) -> bool {
-    let has = |name: &str| info.regions.iter().any(|region| region.name == name);
-    has(state) && info.regions.iter().any(|region| region.name == blocks && region.kind == RegionKind::Heap)
-}
-
 /// Objects that were looked at as their programs do.
 enum Opened {
     Heap(Box<Heap>),
@@ -195,10 +190,10 @@ enum Opened {
 impl Opened {
     /// Its regions, and what an engine has left that had the objects earlier.
     fn owns(&self, region: &str, info: &PoolInfo) -> bool {
-        let (heap, versions) = (transactions::owns(region), versions::owns(region));
+        let (heap, versions) = (HEAP.owns(region), VERSIONS.owns(region));
         match self {
-            Self::Heap(_) => heap || versions && !versions::are_in(info),
-            Self::Versions(_) => versions || heap && !transactions::are_in(info),
+            Self::Heap(_) => heap || versions && !VERSIONS.is_in(info),
+            Self::Versions(_) => versions || heap && !HEAP.is_in(info),
         }
     }
 
@@ -240,7 +235,7 @@ fn end(
         drop(pool); // its own handle is the last
         return opened.close().map_err(|error| Failure::heap(path, &error));
     }
-    let is_objects = |region: &RegionInfo| transactions::owns(&region.name) || versions::owns(&region.name);
+    let is_objects = |region: &RegionInfo| HEAP.owns(&region.name) || VERSIONS.owns(&region.name);
     if info.was_clean && opened.is_none() && info.regions.iter().all(is_objects) {
         // What was refused and not changed stays closed: else the next program to open it would recover it, old records and all.
         return pool.close().map_err(|error| Failure::pool(path, &error));

@@ -8,7 +8,8 @@ use mvcc::Mvcc;
 use pmem::{HeapUsage, Pool};
 
 use super::Outcome;
-use super::check::{self, transactions, versions};
+use super::check;
+use super::keeper::{HEAP, VERSIONS};
 use crate::args::Convert;
 use crate::failure::Failure;
 use crate::output::{note, say};
@@ -26,7 +27,7 @@ pub fn run(args: &Convert) -> Outcome {
         return Err(refused);
     }
     let failed = |error: tx::Error| Failure::heap(&args.path, &error);
-    let (before, used) = match versions::are_in(&info) {
+    let (before, used) = match VERSIONS.is_in(&info) {
         true => of_versions(args, pool),
         false => of_heap(args, pool),
     }
@@ -49,14 +50,14 @@ fn refusal(args: &Convert, info: &pmem::PoolInfo) -> Option<Failure> {
             format!("leave {option} out: it is for the first time that such an engine has the objects"),
         ));
     }
-    let is_ours = |name: &str| transactions::owns(name) || versions::owns(name);
+    let is_ours = |name: &str| HEAP.owns(name) || VERSIONS.owns(name);
     if let Some(region) = info.regions.iter().find(|region| !is_ours(&region.name)) {
         return Some(Failure::new(
             format!("{path}: region {:?} is none of objects under transactions", region.name),
             "only pools of an engine for objects are converted here; a program can do it that has all of the pool open: `Heap::hand_over`, `Mvcc::take_over`",
         ));
     }
-    match (transactions::are_in(info), versions::are_in(info)) {
+    match (HEAP.is_in(info), VERSIONS.is_in(info)) {
         (true, true) => Some(Failure::new(
             format!("{path}: a heap and objects with versions are in it, side by side"),
             "nothing can be done about that here: one engine takes over the objects of a pool that has none of its own",

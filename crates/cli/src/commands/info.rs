@@ -7,7 +7,7 @@ use mvcc::Mvcc;
 use pmem::{HeapUsage, Options, Pool, PoolInfo, RegionKind};
 use serde::Serialize;
 
-use super::check::{transactions, versions};
+use super::keeper::{HEAP, VERSIONS};
 use super::{Outcome, print_json};
 use crate::args::Info;
 use crate::failure::Failure;
@@ -121,12 +121,12 @@ pub fn run(args: &Info) -> Outcome {
 
 /// Opens what a program opens, for reading.
 fn look_into(pool: &Pool, info: &PoolInfo) -> tx::Result<Option<ObjectsJson>> {
-    if transactions::are_in(info) {
+    if HEAP.is_in(info) {
         let heap = Heap::open_in(pool, &heap::Options::new().coordinator(false))?;
         let sizes = (heap.slots(), heap.log_bytes());
         return Ok(Some(ObjectsJson::new(heap.policy().name(), sizes, heap.live_blocks(|_, _| {})?)));
     }
-    if versions::are_in(info) {
+    if VERSIONS.is_in(info) {
         let store = Mvcc::open_in(pool, &mvcc::Options::new().background(false))?;
         let sizes = store.sizes();
         let objects = ObjectsJson::new("mvcc", (sizes.slots, sizes.log_bytes), store.live_blocks(|_, _| {})?);

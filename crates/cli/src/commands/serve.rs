@@ -2,9 +2,10 @@
 
 mod group;
 mod leading;
+mod machine;
 mod node;
 
-pub(super) use group::is_nowhere;
+pub(super) use machine::is_nowhere;
 
 use std::fs;
 use std::path::Path;

@@ -10,12 +10,12 @@ use smallvec::SmallVec;
 use super::Array;
 use super::chunks::{Chunk, Chunks};
 use super::failpoints::Step;
-use super::files::File;
+use super::files::{File, file_mut};
 use super::layout::Checksummed;
-use super::member::{Duty, State, file_mut};
+use super::member::{Duty, State};
 use super::order::Order;
 use super::part::Part;
-use super::transaction::Parts;
+use super::parts::Parts;
 use crate::error::{Error, Result};
 
 /// Members that have a part, in their order.

@@ -115,6 +115,16 @@ impl Striping {
     }
 }
 
+/// The area of a file, to be changed.
+pub(super) fn file_mut(files: &mut [Option<Area>], number: u32) -> Result<&mut Area> {
+    files.get_mut(number as usize).and_then(Option::as_mut).ok_or_else(|| no_file(number))
+}
+
+/// Of another array, which has more.
+pub(super) fn no_file(number: u32) -> Error {
+    Error::NoFile { name: format!("number {number}") }
+}
+
 /// The files of an array.
 pub(super) struct Listed {
     pub(super) files: Vec<File>,

@@ -11,7 +11,7 @@
 //!
 //! K is the member's number. Where data goes to stands apart from the data, which the program edits: an edit cannot change it.
 
-use pmem::{Persist, RegionKind};
+use pmem::{ChecksumKey, Persist, RegionKind};
 
 /// Region kind of an array's parts in a pool's directory.
 pub(crate) const REGION_KIND: RegionKind = RegionKind::Other(18);
@@ -97,6 +97,26 @@ pub(crate) struct Checksummed {
 /// Bytes of a line of the table.
 pub(crate) const LINE: u64 = size_of::<Checksummed>() as u64;
 const _: () = assert!(LINE == pmem::LINE && ENTRY == 32);
+
+/// For checksums on a member.
+#[derive(Clone)]
+pub(crate) struct Keys {
+    pub(crate) line: ChecksumKey,
+    pub(crate) part: ChecksumKey,
+    pub(crate) data: ChecksumKey,
+    pub(crate) mark: ChecksumKey,
+}
+
+impl Keys {
+    pub(crate) fn new(key: &ChecksumKey) -> Self {
+        Self { line: key.of_kind(1), part: key.of_kind(2), data: key.of_kind(3), mark: key.of_kind(5) }
+    }
+
+    /// The checksum of a line of the table.
+    pub(crate) fn checksum(&self, line: &Checksummed) -> u64 {
+        self.line.checksum(&pmem::bytes_of(line)[8..])
+    }
+}
 
 /// A piece of data, and where it goes.
 #[repr(C)]

@@ -3,15 +3,16 @@
 use std::collections::VecDeque;
 
 use pmem::sync::{Mutex, MutexGuard};
-use pmem::{Area, ChecksumKey, Domain, FlushSet, Pool};
+use pmem::{Area, Domain, FlushSet, Pool};
 
 use super::chunks::{Chunk, Chunks};
-use super::layout::{Checksummed, Header, LINE};
+use super::files::{file_mut, no_file};
+use super::layout::{Header, Keys, LINE};
 use super::mark::MarkCell;
 use super::part::{Part, Piece};
 use super::recovery::Opened;
 use super::tid::Tids;
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// A run of so many bytes goes to a file past the cache, whatever lines it begins and ends in.
 const PAST_CACHE: u64 = 512;
@@ -21,26 +22,6 @@ pub(crate) struct Member {
     pub(crate) pool: Pool,
     pub(crate) keys: Keys,
     state: Mutex<State>,
-}
-
-/// For checksums on this member.
-#[derive(Clone)]
-pub(crate) struct Keys {
-    pub(crate) line: ChecksumKey,
-    pub(crate) part: ChecksumKey,
-    pub(crate) data: ChecksumKey,
-    pub(crate) mark: ChecksumKey,
-}
-
-impl Keys {
-    pub(crate) fn new(key: &ChecksumKey) -> Self {
-        Self { line: key.of_kind(1), part: key.of_kind(2), data: key.of_kind(3), mark: key.of_kind(5) }
-    }
-
-    /// The checksum of a line of the table.
-    pub(crate) fn checksum(&self, line: &Checksummed) -> u64 {
-        self.line.checksum(&pmem::bytes_of(line)[8..])
-    }
 }
 
 /// What its lock guards.
@@ -344,14 +325,4 @@ fn take_draft(drafts: &mut Vec<Vec<u8>>, part: &mut Part) {
 fn is_past_cache(is_memory: bool, piece: &Piece) -> bool {
     let len = u64::from(piece.len);
     is_memory && (len >= PAST_CACHE || (piece.target | len).is_multiple_of(LINE))
-}
-
-/// The area of a file, to be changed.
-pub(crate) fn file_mut(files: &mut [Option<Area>], number: u32) -> Result<&mut Area> {
-    files.get_mut(number as usize).and_then(Option::as_mut).ok_or_else(|| no_file(number))
-}
-
-/// Of another array, which has more.
-fn no_file(number: u32) -> Error {
-    Error::NoFile { name: format!("number {number}") }
 }

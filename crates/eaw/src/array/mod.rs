@@ -12,6 +12,7 @@
 //! | `files` | a range of a file, cut at the stripes |
 //! | `transaction` | [`Transaction::log_write`] copies it, [`Transaction::edit`] changes the copy |
 //! | `part` | the copy, each member's in a part: in memory up to [`Options::draft_max`], beyond that in the log; at the commit all in the log, past the cache, checksummed on the way |
+//! | `parts` | what a transaction has at all members; given back if it does not commit |
 //! | `chunks`, `tid` | space for logs; lines of the transaction table |
 //! | `commit` | the parts of all members under one number, a drain, the files |
 //! | `order` | how far each number is |
@@ -91,6 +92,7 @@ mod member;
 mod options;
 mod order;
 mod part;
+mod parts;
 mod recovery;
 mod tid;
 mod transaction;

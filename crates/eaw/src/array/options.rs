@@ -12,9 +12,9 @@ use super::chunks::Chunks;
 #[cfg(not(any(test, feature = "failpoints")))]
 use super::failpoints;
 use super::files::{FILES_MAX, File, Listed, Striping};
-use super::layout::{ENTRY, Header, LINE, MEMBERS_MAX, PAGE, REGION_KIND, SLOT_MAX, VERSION, file_of};
+use super::layout::{ENTRY, Header, Keys, LINE, MEMBERS_MAX, PAGE, REGION_KIND, SLOT_MAX, VERSION, file_of};
 use super::mark::{MARK_BYTES, MarkCell};
-use super::member::{Keys, Member, State, When};
+use super::member::{Member, State, When};
 use super::order::Order;
 use super::recovery::{self, Opened};
 use super::tid::Tids;

@@ -4,8 +4,7 @@ use pmem::{Area, ChecksumKey};
 use smallvec::SmallVec;
 
 use super::chunks::Chunk;
-use super::layout::{ENTRY, Entry, INLINE, LINE, LINK};
-use super::member::Keys;
+use super::layout::{ENTRY, Entry, INLINE, Keys, LINE, LINK};
 use crate::error::{Error, Result};
 
 /// Pieces for which a part keeps room when it is used again.

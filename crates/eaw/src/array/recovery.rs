@@ -17,10 +17,9 @@ use pmem::{Area, ChecksumKey, Pool};
 
 use super::chunks::Chunks;
 use super::failpoints::Step;
-use super::files::{File, Striping};
-use super::layout::{Checksummed, ENTRY, Entry, Header, INLINE, LINE, LINK};
+use super::files::{File, Striping, file_mut};
+use super::layout::{Checksummed, ENTRY, Entry, Header, INLINE, Keys, LINE, LINK};
 use super::mark::MarkCell;
-use super::member::{Keys, file_mut};
 use crate::error::Result;
 
 /// Numbers that are told one by one.

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::session::{CStore, Calls, Raw, calls};
 use crate::Result;
-use crate::kv::Room;
+use crate::store::Room;
 
 unsafe extern "C" {
     fn bk_open(dir: *const c_char, cache_bytes: usize, message: *mut c_char, room: usize) -> Raw;

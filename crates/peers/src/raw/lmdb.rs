@@ -8,7 +8,7 @@ use std::slice;
 use std::sync::Arc;
 
 use super::{c_path, text};
-use crate::kv::{How, Room, Session, Store, Txn, Work, copy};
+use crate::store::{How, Room, Session, Store, Txn, Work, copy};
 use crate::{Error, Result};
 
 #[repr(C)]

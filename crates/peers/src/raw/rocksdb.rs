@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::session::{CStore, Calls, Raw, calls};
 use crate::Result;
-use crate::kv::Room;
+use crate::store::Room;
 
 unsafe extern "C" {
     fn rk_open(dir: *const c_char, kind: c_int, cache_bytes: usize, message: *mut c_char, room: usize) -> Raw;

@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::{c_path, text};
-use crate::kv::{How, Level, Session, Store, Txn, Work};
+use crate::store::{How, Level, Session, Store, Txn, Work};
 use crate::{Error, Result};
 
 /// A store or a session of the C side.

@@ -33,7 +33,7 @@ pub enum Mutation {
 
 impl Mutation {
     /// Longest file that is judged.
-    pub const LEN_MAX: usize = super::reference::CAPACITY;
+    pub const LEN_MAX: usize = super::contents::CAPACITY;
 
     /// A mutation by chance, three times in four of a place that a checksum covers.
     pub fn random(rng: &mut Rng, reference: &Reference) -> Self {

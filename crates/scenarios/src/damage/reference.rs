@@ -4,27 +4,14 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use crash::{Error, Model, Rng, Sim};
-use pmem::{Action, HeapOptions, Objects, ObjectsOptions, Options, PPtr, Persist, Pool, RegionInfo, Ring, TwoSlot};
+use pmem::{Action, HeapOptions, Objects, ObjectsOptions, PPtr, Pool, RegionInfo, Ring, TwoSlot};
 
 use super::checksums::{Checksum, Tables, ring_records};
+use super::contents::{CAPACITY, CHECKSUMMED, Object, SLOTS, Table, Value, options};
 use super::walk::{Found, walk};
 use super::{Range, word};
 
-/// Longest file a mutation makes.
-pub(crate) const CAPACITY: usize = 256 << 10;
-pub(crate) const SLOTS: usize = 12;
 const CHUNKS: u64 = 19;
-
-/// A value longer than a line.
-pub(crate) type Value = [u64; 10];
-
-/// The root object.
-#[derive(Clone, Copy, Persist)]
-#[repr(C)]
-pub(crate) struct Table {
-    pub(crate) slots: [PPtr<u8>; SLOTS],
-    pub(crate) lens: [u64; SLOTS],
-}
 
 /// How the pool was left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,16 +27,6 @@ pub enum Variant {
 impl Variant {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Clean, Self::Dirty, Self::Crashed];
-}
-
-/// An object of the reference pool.
-#[derive(Clone, Debug)]
-pub(crate) struct Object {
-    pub(crate) ptr: PPtr<u8>,
-    pub(crate) len: u64,
-    /// Made live by the last publication. Unless the pool was closed, recovery carries that out again: the contents are checksummed, and the
-    /// object may be gone when the publication is in doubt.
-    pub(crate) recent: bool,
 }
 
 /// A pool of known contents.
@@ -94,10 +71,6 @@ pub(crate) fn dump(sim: &Sim) -> Result<Vec<u8>, Error> {
         bytes.extend(sim.load(at)?.to_le_bytes());
     }
     Ok(bytes)
-}
-
-pub(crate) fn options() -> Options {
-    Options::new().size(8 << 10).layout("damage").engine("reference", [7; 64])
 }
 
 fn pattern(number: usize, len: usize) -> Vec<u8> {
@@ -167,9 +140,6 @@ fn make_cells(pool: &Pool) -> Result<(), Error> {
     }
     Ok(())
 }
-
-/// Where checksummed records stand in their region, of which kind and length.
-pub(crate) const CHECKSUMMED: [(u64, u32, usize); 4] = [(0, 1, 0), (64, 2, 40), (512, 3, 1000), (3000, 4, 1064)];
 
 fn make_checksummed(pool: &Pool) -> Result<(), Error> {
     let mut area = pool.add_region("checksummed", 4096)?.into_area()?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crash::Sim;
 use pmem::{Action, Objects, PPtr, Pool, Result, Ring, TwoSlot};
 
-use super::reference::{SLOTS, Table, Value, options};
+use super::contents::{SLOTS, Table, Value, options};
 
 const NEW: &[u8] = b"written after the damage";
 const NEW_VALUE: Value = [0x5afe; 10];

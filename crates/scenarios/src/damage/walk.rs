@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crash::Sim;
 use pmem::{Error, Objects, PPtr, Pool, Result, Ring, Tail, TwoSlot};
 
-use super::reference::{CHECKSUMMED, Object, SLOTS, Table, Value, options};
+use super::contents::{CHECKSUMMED, Object, SLOTS, Table, Value, options};
 
 /// What stands in a pool, or why it cannot be read; `None` where it was not looked at.
 #[derive(Debug, Default)]

@@ -8,10 +8,10 @@ use heap::{Heap, Intents, Options, Policy, Tx};
 use pmem::{HeapOptions, PPtr, Persist, Pool};
 use tx::{Engine, Isolation, NestedTop, Range, RetryPolicy, Savepoints, Transaction, Typed, field};
 
-use super::heap_check::{PROBE, check};
+use super::heap_check::{SLOTS, check};
 use super::{ACTORS, some};
+use crate::contents::{Contents, Effect, Objects, PROBE};
 
-pub(super) const SLOTS: usize = 4;
 const CHUNKS: u64 = 8;
 /// Most objects at a time.
 const OBJECTS_MAX: usize = 5;
@@ -80,25 +80,6 @@ pub enum Op {
     Reopen(bool, Option<Policy>),
 }
 
-/// What an object holds; nothing once it is freed.
-pub(super) type Contents = Option<Vec<u8>>;
-pub(super) type Objects = BTreeMap<u64, Vec<u8>>;
-
-/// What a commit changes.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Effect(pub(super) BTreeMap<u64, Contents>);
-
-impl Effect {
-    pub(super) fn apply(&self, objects: &mut Objects) {
-        for (&at, contents) in &self.0 {
-            match contents {
-                Some(bytes) => drop(objects.insert(at, bytes.clone())),
-                None => drop(objects.remove(&at)),
-            }
-        }
-    }
-}
-
 /// Generated workloads of a heap under a policy.
 #[derive(Clone, Debug)]
 pub struct EveryHeap {
@@ -149,7 +130,7 @@ impl EveryHeap {
         Ok((self.adjust)(options.intents(intents)))
     }
 
-    pub(super) fn open(&self, sim: &Arc<Sim>, policy: Option<Policy>) -> Result<(Heap, Pool), Error> {
+    fn open(&self, sim: &Arc<Sim>, policy: Option<Policy>) -> Result<(Heap, Pool), Error> {
         let pool = pmem::Options::new().open_on(sim.clone())?;
         let options = self.options()?;
         let heap = Heap::open_in(&pool, &policy.map_or(options.clone(), |p| options.policy(p)))?;
@@ -689,6 +670,6 @@ impl Scenario for EveryHeap {
     }
 
     fn check(&self, sim: &Arc<Sim>, history: &History<Effect>) -> Result<Objects, Violation> {
-        check(self, sim, history)
+        check(|| self.open(sim, None), history)
     }
 }

@@ -1,16 +1,14 @@
 //! Holds a recovered heap against its history: the blocks that there are, with all of their bytes. So a block too many is a leak.
 
-use std::sync::Arc;
-
-use crash::{History, Sim, Violation, Witness};
+use crash::{Error, History, Violation, Witness};
 use heap::Heap;
-use pmem::PPtr;
+use pmem::{PPtr, Pool};
 use tx::{Engine, Isolation, Transaction, Typed};
 
-use super::heap::{Effect, EveryHeap, Objects, SLOTS};
+use crate::contents::{Effect, Objects, PROBE, difference, held};
 
-/// Begins the object in which the check itself counts, a word for each slot.
-pub(super) const PROBE: u64 = 0x50_726F_6265_2121;
+/// Of the heap.
+pub(super) const SLOTS: usize = 4;
 /// Begins one that it makes, and frees.
 const MADE: u64 = 0x4D61_6465_2121_2121;
 const MADE_WORDS: usize = 30;
@@ -61,39 +59,6 @@ fn look(heap: &Heap) -> Result<Found, Violation> {
     Ok(found)
 }
 
-/// All that was acknowledged, and some of what is in doubt, each whole.
-fn held(found: &Found, history: &History<Effect>) -> Result<(), Violation> {
-    let mut sure = Objects::from([(found.cell, vec![0; 16])]);
-    history.acknowledged.iter().for_each(|effect| effect.apply(&mut sure));
-    let allowed = (0..1u32 << history.in_doubt.len().min(4)).map(|chosen| {
-        let mut objects = sure.clone();
-        let some = history.in_doubt.iter().enumerate().filter(|(n, _)| chosen >> n & 1 != 0);
-        some.for_each(|(_, effect)| effect.apply(&mut objects));
-        objects
-    });
-    let mut differences = Vec::new();
-    for right in allowed {
-        match difference(&found.objects, &right) {
-            None => return Ok(()),
-            Some(wrong) => differences.push(wrong),
-        }
-    }
-    Err(Violation::new(differences.join(", or ")))
-}
-
-fn difference(found: &Objects, right: &Objects) -> Option<String> {
-    for (at, bytes) in found {
-        let Some(wanted) = right.get(at) else {
-            return Some(format!("the object at {at}, of {} bytes, is nobody's", bytes.len()));
-        };
-        if let Some(n) = (0..bytes.len().max(wanted.len())).find(|n| bytes.get(*n) != wanted.get(*n)) {
-            let (is, should) = (bytes.get(n), wanted.get(n));
-            return Some(format!("byte {n} of the object at {at} is {is:?}, and should be {should:?}"));
-        }
-    }
-    right.keys().find(|at| !found.contains_key(at)).map(|at| format!("the object at {at} is lost"))
-}
-
 /// Every slot goes on: it commits, what it changes in the program's objects it takes back, and what it makes it frees.
 fn go_on(heap: &Heap, found: &Found) -> tx::Result<[u64; SLOTS]> {
     let ptr = |at| PPtr::<u8>::new(heap.pool().tag(), at);
@@ -122,11 +87,14 @@ fn go_on(heap: &Heap, found: &Found) -> tx::Result<[u64; SLOTS]> {
     Ok(counts)
 }
 
-pub(super) fn check(every: &EveryHeap, sim: &Arc<Sim>, history: &History<Effect>) -> Result<Objects, Violation> {
-    let open = || every.open(sim, None).map_err(|e| Violation::detected(e.to_string()));
+pub(super) fn check(
+    open: impl Fn() -> Result<(Heap, Pool), Error>,
+    history: &History<Effect>,
+) -> Result<Objects, Violation> {
+    let open = || open().map_err(|e| Violation::detected(e.to_string()));
     let (heap, pool) = open()?;
     let found = look(&heap)?;
-    held(&found, history)?;
+    held(&found.objects, Objects::from([(found.cell, vec![0; 16])]), history)?;
     let bytes = found.objects.iter().flat_map(|(at, bytes)| at.to_le_bytes().into_iter().chain(bytes.iter().copied()));
     let seen = bytes.fold(7u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x1_0000_01b3));
     let _witness = Witness::of(seen >> 1)?;

@@ -5,18 +5,17 @@ use std::ops::Bound;
 use std::sync::{Arc, Mutex};
 
 use crash::{Ack, Error, History, Rng, Scenario, Sim, Ticket, Violation};
-use kv::{Batch, Changes, Durability, Isolation, Keys, Options, Snapshot, Store, Table, Timestamp, Transaction};
+use kv::{Batch, Changes, Durability, Isolation, Keys, Options, Snapshot, Store, Timestamp, Transaction};
 use pmem::Pool;
 
 use super::kv_check::check;
+use super::kv_values::{
+    Effect, KEYS, PAST, Pairs, TYPES, Value, Values, WATERMARK, bytes, is_live, key, of, pairs, table,
+};
 use super::{ACTORS, some};
 
 const SEGMENT: u64 = 4096;
-/// Commits of a log for one watermark.
-pub(super) const WATERMARK: u32 = 2;
-pub(super) const KEYS: u8 = 4;
 const LENGTHS: [usize; 5] = [8, 8, 60, 700, 1500];
-const PAST: u64 = 1;
 const FUTURE: u64 = u64::MAX >> 2;
 
 macro_rules! kinds {
@@ -59,38 +58,11 @@ pub enum Op {
     Reopen(bool, bool),
 }
 
-/// A value: which, how long, and when it expires.
-pub(super) type Value = (u64, usize, Option<u64>);
-pub(super) type Values = BTreeMap<u8, Value>;
-
-/// What a commit changes.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Effect(pub(super) BTreeMap<u8, Option<Value>>);
-
-impl Effect {
-    pub(super) fn apply(&self, values: &mut Values) {
-        for (&key, value) in &self.0 {
-            match value {
-                Some(value) => drop(values.insert(key, *value)),
-                None => drop(values.remove(&key)),
-            }
-        }
-    }
-}
-
-pub(super) fn bytes((n, len, _): Value) -> Vec<u8> {
-    n.to_le_bytes().iter().copied().chain((0..len).map(|at| (n as usize * 31 + at) as u8)).take(len.max(8)).collect()
-}
-
-pub(super) fn is_live(value: &Value) -> bool {
-    value.2 != Some(PAST)
-}
-
 /// Generated workloads of a store.
 #[derive(Clone)]
 pub struct EveryKv {
     name: &'static str,
-    pub(super) bound: u32,
+    bound: u32,
     script: Option<Vec<Op>>,
     adjust: fn(Options) -> Options,
 }
@@ -109,19 +81,6 @@ struct Model {
     next: u64,
     /// Committed, and not yet known to be durable.
     waiting: VecDeque<Ticket>,
-}
-
-pub(super) fn table() -> kv::Result<Table<(u32, u32), [u8]>> {
-    Table::new("t")
-}
-
-/// As a key of the table.
-fn of(n: u8) -> (u32, u32) {
-    (u32::from(n) / 2, u32::from(n) % 2)
-}
-
-pub(super) fn key(n: u8) -> kv::Result<Vec<u8>> {
-    Ok(table()?.raw_key(&of(n)))
 }
 
 fn keys(from: u8, to: u8, reverse: bool) -> kv::Result<Keys> {
@@ -153,7 +112,7 @@ impl EveryKv {
         )
     }
 
-    pub(super) fn open(&self, sim: &Arc<Sim>, salvage: bool) -> kv::Result<(Store, Pool)> {
+    fn open(&self, sim: &Arc<Sim>, salvage: bool) -> kv::Result<(Store, Pool)> {
         let pool = pmem::Options::new().open_on(sim.clone())?;
         // What is damaged in a value shows if it is looked for.
         let options = self.options().salvage(salvage).verify(sim.planted().is_some());
@@ -227,16 +186,6 @@ fn wrong<T>(what: impl Into<String>) -> Result<T, Error> {
 fn same<T: PartialEq + std::fmt::Debug>(what: &str, found: T, right: T) -> Result<(), Error> {
     if found == right { Ok(()) } else { wrong(format!("{what} shows {found:?}, and should show {right:?}")) }
 }
-
-type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
-
-pub(super) fn pairs(scan: kv::Scan<'_>) -> kv::Result<Pairs> {
-    let is_entry = |pair: &kv::Result<(&[u8], &[u8])>| !matches!(pair, Ok((key, _)) if key.starts_with(TYPES));
-    scan.filter(is_entry).map(|pair| pair.map(|(key, value)| (key.to_vec(), value.to_vec()))).collect()
-}
-
-/// Keys under which the store keeps what types a table has.
-const TYPES: &[u8] = b"\0types\0";
 
 fn live_pairs(values: &Values, from: u8, to: u8) -> kv::Result<Pairs> {
     let live = values.range(from..to).filter(|(_, value)| is_live(value));
@@ -685,6 +634,6 @@ impl Scenario for EveryKv {
     }
 
     fn check(&self, sim: &Arc<Sim>, history: &History<Effect>) -> Result<Pairs, Violation> {
-        check(self, sim, history)
+        check(|| self.open(sim, false), self.bound, sim, history)
     }
 }

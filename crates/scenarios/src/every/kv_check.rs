@@ -1,15 +1,12 @@
 //! Holds a recovered store against its history, and what it takes of its space against what its contents need.
 
-use std::sync::Arc;
-
 use crash::{History, Sim, Violation, Witness};
 use kv::{Keys, Store};
+use pmem::Pool;
 
-use super::kv::{Effect, EveryKv, KEYS, Values, WATERMARK, bytes, is_live, key, pairs};
+use super::kv_values::{Effect, KEYS, Pairs, Values, WATERMARK, bytes, is_live, key, pairs};
 use crate::faults::{gone_unnoticed, unnoticed};
 use crate::store::is_sound;
-
-type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// Segments that are in use beside those of the index and those that the versions fill: where writers go on, as many as had transactions at once, and what is
 /// half full.
@@ -98,13 +95,18 @@ fn go_on(store: &Store, all: &Pairs) -> Result<(), Violation> {
     space(store)
 }
 
-pub(super) fn check(every: &EveryKv, sim: &Arc<Sim>, history: &History<Effect>) -> Result<Pairs, Violation> {
-    let (store, pool) = every.open(sim, false).map_err(Violation::detected)?;
+pub(super) fn check(
+    open: impl FnOnce() -> kv::Result<(Store, Pool)>,
+    bound: u32,
+    sim: &Sim,
+    history: &History<Effect>,
+) -> Result<Pairs, Violation> {
+    let (store, pool) = open().map_err(Violation::detected)?;
     let unnoticed = match unnoticed(sim.planted(), WATERMARK as usize) {
         0 => 0,
         _ if pool.was_clean() => 0,
         // Those since the last barrier but one, too; recovery is none.
-        most => most.max(2 * every.bound as usize),
+        most => most.max(2 * bound as usize),
     };
     if sim.planted().is_some() {
         is_sound(&store)?;

@@ -6,6 +6,7 @@ mod heap;
 mod heap_check;
 mod kv;
 mod kv_check;
+mod kv_values;
 mod log;
 
 pub use heap::{Act as HeapAct, EveryHeap, Kind as HeapKind, Op as HeapOp};

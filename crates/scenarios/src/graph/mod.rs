@@ -5,8 +5,8 @@
 mod check;
 mod work;
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex};
 
 use crash::{Ack, Error, History, Rng, Scenario, Sim, Violation};
 use heap::{Heap, Policy};
@@ -15,6 +15,7 @@ use structures::{Graph, GraphOptions};
 use structures_testing::graph::Step;
 use tx::{Engine, Isolation, Typed};
 
+use crate::opened::Opened;
 use crate::structures::{open, options};
 
 pub use work::{Effect, Op};
@@ -76,14 +77,14 @@ const COPIES: u64 = 3000;
 /// The open heap and what its threads share.
 pub struct Live {
     sim: Arc<Sim>,
-    open: Mutex<Option<(Arc<Heap>, Pool)>>,
+    open: Opened<Heap>,
     next: AtomicU64,
 }
 
 #[cfg(test)]
 impl Live {
     pub(crate) fn evictions(&self) -> u64 {
-        self.open.lock().unwrap().as_ref().map_or(0, |(heap, _)| heap.stats().evictions)
+        self.open.get().map_or(0, |heap| heap.stats().evictions)
     }
 }
 
@@ -118,8 +119,7 @@ impl Scenario for Edges {
     }
 
     fn start(&self, sim: &Arc<Sim>) -> Result<Live, Error> {
-        let (heap, pool) = self.open(sim)?;
-        Ok(Live { sim: sim.clone(), open: Mutex::new(Some((Arc::new(heap), pool))), next: 1.into() })
+        Ok(Live { sim: sim.clone(), open: Opened::new(self.open(sim)?), next: 1.into() })
     }
 
     fn ops(&self, rng: &mut Rng) -> Vec<(usize, Op)> {
@@ -127,24 +127,19 @@ impl Scenario for Edges {
     }
 
     fn step(&self, live: &Live, _: usize, op: &Op, ack: &Ack<Effect>) -> Result<(), Error> {
-        let mut open = live.open.lock().map_err(|e| e.to_string())?;
         if let Op::Restart = op {
-            *open = None;
-            let (heap, pool) = self.open(&live.sim)?;
-            *open = Some((Arc::new(heap), pool));
-            return Ok(());
+            let end = |heap, pool| {
+                drop((heap, pool));
+                Ok(())
+            };
+            return live.open.again(end, || self.open(&live.sim));
         }
-        let heap = Arc::clone(&open.as_ref().ok_or("closed")?.0);
-        drop(open);
+        let heap = live.open.get()?;
         work::run(self, live, &heap, op, ack)
     }
 
     fn finish(&self, live: Live) -> Result<(), Error> {
-        if let Some((heap, pool)) = live.open.into_inner().map_err(|e| e.to_string())? {
-            drop(pool);
-            Arc::into_inner(heap).ok_or("in use")?.close()?;
-        }
-        Ok(())
+        live.open.close(Heap::close)
     }
 
     fn check(&self, sim: &Arc<Sim>, history: &History<Effect>) -> Result<Vec<u64>, Violation> {

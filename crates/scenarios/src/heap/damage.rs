@@ -87,7 +87,7 @@ impl Reference {
         for (number, (slot, edits)) in (1..).zip(transactions) {
             let op = Op::commit_in((slot + SLOTS - home) % SLOTS, edits.clone());
             cells.step(&live, 0, &op, &Ack::default())?;
-            let heap = Arc::clone(&live.open.lock().map_err(|e| e.to_string())?.as_ref().ok_or("closed")?.0);
+            let heap = live.open.get()?;
             let now = look(&heap, &live.root)?.map_err(|v| v.message)?.words;
             effects.push((*slot, Effect { number, words: difference(&seen, &now), saw: Vec::new() }));
             seen = now;

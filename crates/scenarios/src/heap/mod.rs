@@ -6,13 +6,15 @@ pub mod damage;
 mod op;
 mod work;
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex};
 
 use crash::{Ack, Error, History, Rng, Scenario, Sim, Violation};
 use heap::{Heap, Intents, Options, Policy};
 use pmem::{HeapOptions, PPtr, Persist, Pool};
 use tx::{Engine, Isolation, Typed};
+
+use crate::opened::Opened;
 
 pub(crate) use check::no_leaks;
 pub use op::{CELLS, Edit, End, NODE, Op, Then};
@@ -134,7 +136,7 @@ impl Cells {
 /// The open heap and what its threads share.
 pub struct Live {
     sim: Arc<Sim>,
-    open: Mutex<Option<(Arc<Heap>, Pool)>>,
+    open: Opened<Heap>,
     root: Root,
     next: AtomicU64,
 }
@@ -181,8 +183,7 @@ impl Scenario for Cells {
     fn start(&self, sim: &Arc<Sim>) -> Result<Live, Error> {
         let (heap, pool) = self.open(sim, None)?;
         let root = root_of(&heap)?;
-        let open = Mutex::new(Some((Arc::new(heap), pool)));
-        Ok(Live { sim: sim.clone(), open, root, next: 100.into() })
+        Ok(Live { sim: sim.clone(), open: Opened::new((heap, pool)), root, next: 100.into() })
     }
 
     fn ops(&self, rng: &mut Rng) -> Vec<(usize, Op)> {
@@ -195,32 +196,25 @@ impl Scenario for Cells {
             Op::Close(policy) => Some((policy, true)),
             _ => None,
         };
-        let mut open = live.open.lock().map_err(|e| e.to_string())?;
         if let Some((policy, clean)) = restart {
-            let (heap, pool) = open.take().ok_or("closed")?;
-            drop(pool);
-            let heap = Arc::into_inner(heap).ok_or("in use")?;
-            if clean {
-                heap.close()?;
-            } else {
-                drop(heap);
-            }
-            let (heap, pool) = self.open(&live.sim, policy)?;
-            *open = Some((Arc::new(heap), pool));
-            return Ok(());
+            let end = |heap: Heap, pool| {
+                drop(pool);
+                if clean {
+                    heap.close()?;
+                } else {
+                    drop(heap);
+                }
+                Ok(())
+            };
+            return live.open.again(end, || self.open(&live.sim, policy));
         }
-        let heap = Arc::clone(&open.as_ref().ok_or("closed")?.0);
-        drop(open);
+        let heap = live.open.get()?;
         work::run(live, &heap, op, ack)?;
         Ok(())
     }
 
     fn finish(&self, live: Live) -> Result<(), Error> {
-        if let Some((heap, pool)) = live.open.into_inner().map_err(|e| e.to_string())? {
-            drop(pool);
-            Arc::into_inner(heap).ok_or("in use")?.close()?;
-        }
-        Ok(())
+        live.open.close(Heap::close)
     }
 
     fn check(&self, sim: &Arc<Sim>, history: &History<Effect>) -> Result<Vec<u64>, Violation> {

@@ -8,7 +8,7 @@ use heap::{Heap, Tx};
 use structures::Map;
 use tx::{Engine, Isolation, Keys, Transaction};
 
-use super::work::{Effect, Seen, at_first, parse, value};
+use super::values::{Effect, Seen, at_first, parse, value};
 use super::{Kind, Pairs};
 use crate::heap::no_leaks;
 

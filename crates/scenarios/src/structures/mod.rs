@@ -5,6 +5,7 @@
 
 mod check;
 mod kind;
+mod values;
 mod work;
 
 use std::sync::atomic::AtomicU64;
@@ -15,9 +16,12 @@ use heap::{Heap, Options, Policy};
 use pmem::{HeapOptions, Pool};
 use tx::{Engine, Isolation};
 
+use crate::opened::Opened;
+
 pub use kind::{Hash, Kind, List, Search, Tree};
+pub use values::{Effect, LENS};
 pub(crate) use work::too_large;
-pub use work::{Edit, Effect, LENS, Op};
+pub use work::{Edit, Op};
 
 /// Keys a workload knows.
 pub const KEYS: usize = 24;
@@ -114,7 +118,7 @@ pub(crate) fn open(sim: &Arc<Sim>, options: &Options) -> Result<(Heap, Pool), Er
 /// The open heap and what its threads share.
 pub struct Live {
     sim: Arc<Sim>,
-    open: Mutex<Option<(Arc<Heap>, Pool)>>,
+    open: Opened<Heap>,
     /// What scans are held against.
     book: Mutex<History<Effect>>,
     next: AtomicU64,
@@ -139,7 +143,7 @@ impl<K: Kind> Scenario for Pairs<K> {
         let heap = Heap::create_in(&pool, &options(self.policy, K::COPIES)?)?;
         drop(pool);
         heap.transact(Isolation::Strict, |tx| self.kind.create(tx))?;
-        for keys in work::at_first(self.start).into_iter().collect::<Vec<_>>().chunks(START) {
+        for keys in values::at_first(self.start).into_iter().collect::<Vec<_>>().chunks(START) {
             heap.transact(Isolation::Strict, |tx| work::fill_up(tx, self, keys))?;
         }
         heap.close()?;
@@ -147,8 +151,7 @@ impl<K: Kind> Scenario for Pairs<K> {
     }
 
     fn start(&self, sim: &Arc<Sim>) -> Result<Live, Error> {
-        let (heap, pool) = self.open(sim)?;
-        let open = Mutex::new(Some((Arc::new(heap), pool)));
+        let open = Opened::new(self.open(sim)?);
         let book = Mutex::new(History { acknowledged: Vec::new(), in_doubt: Vec::new() });
         Ok(Live { sim: sim.clone(), open, book, next: FIRST.into() })
     }
@@ -158,24 +161,19 @@ impl<K: Kind> Scenario for Pairs<K> {
     }
 
     fn step(&self, live: &Live, _: usize, op: &Op, ack: &Ack<Effect>) -> Result<(), Error> {
-        let mut open = live.open.lock().map_err(|e| e.to_string())?;
         if let Op::Restart = op {
-            *open = None;
-            let (heap, pool) = self.open(&live.sim)?;
-            *open = Some((Arc::new(heap), pool));
-            return Ok(());
+            let end = |heap, pool| {
+                drop((heap, pool));
+                Ok(())
+            };
+            return live.open.again(end, || self.open(&live.sim));
         }
-        let heap = Arc::clone(&open.as_ref().ok_or("closed")?.0);
-        drop(open);
+        let heap = live.open.get()?;
         work::run(self, live, &heap, op, ack)
     }
 
     fn finish(&self, live: Live) -> Result<(), Error> {
-        if let Some((heap, pool)) = live.open.into_inner().map_err(|e| e.to_string())? {
-            drop(pool);
-            Arc::into_inner(heap).ok_or("in use")?.close()?;
-        }
-        Ok(())
+        live.open.close(Heap::close)
     }
 
     fn check(&self, sim: &Arc<Sim>, history: &History<Effect>) -> Result<Vec<u64>, Violation> {
@@ -212,7 +210,7 @@ mod tests {
     #[test]
     fn copies_are_given_up() {
         let policy = Policy::InPlacePartial;
-        let of = |live: &Live| live.open.lock().unwrap().as_ref().map_or(0, |(heap, _)| heap.stats().evictions);
+        let of = |live: &Live| live.open.get().map_or(0, |heap| heap.stats().evictions);
         assert!(evictions(&Pairs::new("tree", Tree, policy, 1), of) > 0, "B+tree");
         assert!(evictions(&Pairs::new("hash", Hash { grows: true }, policy, 1), of) > 0, "hash map");
         assert!(evictions(&Pairs::new("fixed", Hash { grows: false }, policy, 1), of) > 0, "hash map of chains");

@@ -1,6 +1,5 @@
 //! What the workload does, and how it runs against an open heap.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crash::{Ack, Error, Rng, Ticket};
@@ -8,7 +7,8 @@ use heap::{Heap, Policy, Tx};
 use structures::Map;
 use tx::{Engine, Isolation, Transaction};
 
-use super::{Bug, KEYS, Kind, Live, Pairs, START, check};
+use super::values::{Effect, LENS, value};
+use super::{Bug, KEYS, Kind, Live, Pairs, check};
 use crate::heap::End;
 
 /// One change of a key, by its index.
@@ -41,39 +41,6 @@ pub enum Op {
     Settle,
     /// Drops everything and opens again; with one thread only.
     Restart,
-}
-
-/// What a transaction promises.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Effect {
-    /// Grows in the order in which transactions lock what they share.
-    pub number: u64,
-    /// The keys it changed, and the lengths of their values; none where it was deleted.
-    pub keys: Vec<(usize, Option<usize>)>,
-}
-
-/// By key: the number of the transaction that wrote the value, and its length.
-pub(super) type Seen = BTreeMap<usize, (u64, usize)>;
-
-/// What there is at first.
-pub(super) fn at_first(start: usize) -> Seen {
-    // Of many keys only some have a block for their value.
-    let len = |key: usize| if key < START { LENS[key % LENS.len()] } else { LENS[key % 3] };
-    (0..start).map(|key| (key, (1 + key as u64, len(key)))).collect()
-}
-
-/// Lengths of values: in a leaf, in blocks, beginning on a line.
-pub const LENS: [usize; 6] = [8, 8, 16, 40, 136, 520];
-
-pub(super) fn value(number: u64, len: usize) -> Vec<u8> {
-    let rest = (8..len).map(|at| (number as usize).wrapping_mul(13).wrapping_add(at) as u8);
-    number.to_le_bytes().into_iter().chain(rest).collect()
-}
-
-/// The number and length of a value; none if no transaction writes it so.
-pub(super) fn parse(bytes: &[u8]) -> Option<(u64, usize)> {
-    let number = u64::from_le_bytes(*bytes.first_chunk()?);
-    (value(number, bytes.len()) == bytes).then_some((number, bytes.len()))
 }
 
 pub(super) fn fill_up<K: Kind>(tx: &mut Tx<'_>, pairs: &Pairs<K>, some: &[(usize, (u64, usize))]) -> tx::Result<()> {

@@ -8,13 +8,9 @@ use pmem::PPtr;
 use tx::{Engine, Isolation, Transaction, Typed};
 
 use super::SLOTS;
-use super::every::{Effect, Objects};
-
-/// Begins the object in which the check itself counts, a word for each slot.
-pub(super) const PROBE: u64 = 0x50_726F_6265_2121;
+use crate::contents::{Effect, Objects, PROBE, difference, held};
 
 struct Found {
-    cell: u64,
     /// The program's.
     objects: Objects,
     /// Where the counters are, and what they say.
@@ -30,7 +26,7 @@ fn look(store: &Mvcc) -> Result<Found, Violation> {
     }
     let tx = store.begin(Isolation::Snapshot).map_err(Violation::detected)?;
     let cell = tx.root_cell().offset();
-    let mut found = Found { cell, objects: Objects::new(), probe: (0, Vec::new()) };
+    let mut found = Found { objects: Objects::new(), probe: (0, Vec::new()) };
     for (at, len) in live {
         let bytes = tx.bytes(PPtr::new(store.pool().tag(), at), len).map_err(Violation::detected)?;
         let words: Vec<u64> = bytes.chunks_exact(8).map(|w| w.try_into().map_or(0, u64::from_le_bytes)).collect();
@@ -41,36 +37,6 @@ fn look(store: &Mvcc) -> Result<Found, Violation> {
         }
     }
     Ok(found)
-}
-
-/// All that was acknowledged, and some of what is in doubt, each whole.
-fn held(found: &Found, history: &History<Effect>) -> Result<(), Violation> {
-    let mut sure = Objects::new();
-    history.acknowledged.iter().for_each(|effect| effect.apply(&mut sure));
-    let mut differences = Vec::new();
-    for chosen in 0..1u32 << history.in_doubt.len().min(4) {
-        let mut objects = sure.clone();
-        let some = history.in_doubt.iter().enumerate().filter(|(n, _)| chosen >> n & 1 != 0);
-        some.for_each(|(_, effect)| effect.apply(&mut objects));
-        match difference(&found.objects, &objects) {
-            None => return Ok(()),
-            Some(wrong) => differences.push(wrong),
-        }
-    }
-    Err(Violation::new(differences.join(", or ")))
-}
-
-fn difference(found: &Objects, right: &Objects) -> Option<String> {
-    for (at, bytes) in found {
-        let Some(wanted) = right.get(at) else {
-            return Some(format!("the object at {at}, of {} bytes, is nobody's", bytes.len()));
-        };
-        if let Some(n) = (0..bytes.len().max(wanted.len())).find(|n| bytes.get(*n) != wanted.get(*n)) {
-            let (is, should) = (bytes.get(n), wanted.get(n));
-            return Some(format!("byte {n} of the object at {at} is {is:?}, and should be {should:?}"));
-        }
-    }
-    right.keys().find(|at| !found.contains_key(at)).map(|at| format!("the object at {at} is lost"))
 }
 
 /// Every slot goes on: it commits, and what it changes in the program's objects it takes back.
@@ -99,8 +65,7 @@ pub(super) fn check(options: &Options, sim: &Arc<Sim>, history: &History<Effect>
     let open = || super::open(sim, options).map_err(|e| Violation::detected(e.to_string()));
     let (store, pool) = open()?;
     let found = look(&store)?;
-    held(&found, history)?;
-    let _ = found.cell;
+    held(&found.objects, Objects::new(), history)?;
     let bytes = found.objects.iter().flat_map(|(at, bytes)| at.to_le_bytes().into_iter().chain(bytes.iter().copied()));
     let seen = bytes.fold(7u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x1_0000_01b3));
     let _witness = Witness::of(seen >> 1)?;

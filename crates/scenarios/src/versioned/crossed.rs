@@ -1,15 +1,15 @@
 //! Two threads in the middle of each other's commits: what is written together is seen together, no change is lost, and no two serializable transactions each miss what the other does.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
 
 use crash::{Ack, Error, History, Rng, Scenario, Sim, Violation, Witness};
 use mvcc::{Mvcc, Options};
 use pmem::{PPtr, Persist};
 use tx::{Engine, Isolation, Transaction, Typed};
 
-use super::Opened;
+use crate::opened::Opened;
 
 /// Cells; the first two are always written together, of the last two one is on at most.
 const CELLS: usize = 5;
@@ -91,7 +91,7 @@ impl Crossed {
 
 /// The open store and what its threads share.
 pub struct Live {
-    open: Opened,
+    open: Opened<Mvcc>,
     root: Root,
     next: AtomicU64,
 }
@@ -229,7 +229,7 @@ impl Scenario for Crossed {
     fn start(&self, sim: &Arc<Sim>) -> Result<Live, Error> {
         let (store, pool) = super::open(sim, &self.options()?)?;
         let root = root_of(&store)?;
-        Ok(Live { open: Mutex::new(Some((Arc::new(store), pool))), root, next: 1.into() })
+        Ok(Live { open: Opened::new((store, pool)), root, next: 1.into() })
     }
 
     fn ops(&self, rng: &mut Rng) -> Vec<(usize, Op)> {
@@ -245,7 +245,7 @@ impl Scenario for Crossed {
     }
 
     fn step(&self, live: &Live, _: usize, op: &Op, ack: &Ack<Effect>) -> Result<(), Error> {
-        let store = Arc::clone(&live.open.lock().map_err(|e| e.to_string())?.as_ref().ok_or("closed")?.0);
+        let store = live.open.get()?;
         match op {
             Op::Look(held) => look(live, &store, *held),
             Op::Settle => Ok(store.settle().map(|_| ())?),
@@ -254,7 +254,7 @@ impl Scenario for Crossed {
     }
 
     fn finish(&self, live: Live) -> Result<(), Error> {
-        super::close(live.open)
+        live.open.close(Mvcc::close)
     }
 
     fn check(&self, sim: &Arc<Sim>, history: &History<Effect>) -> Result<Vec<u64>, Violation> {

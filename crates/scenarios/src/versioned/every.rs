@@ -8,10 +8,12 @@ use mvcc::{Mvcc, Options, Snapshot, Tx};
 use pmem::{ErrorKind, PPtr};
 use tx::{Engine, Isolation, Procedure, Savepoint, Savepoints, Transaction, Typed};
 
+use super::SLOTS;
 use super::calls::{Args, Fill, Mix, Replace, Spawn, mixed};
-use super::check::{self, PROBE};
-use super::{Opened, SLOTS};
+use super::check::check;
+use crate::contents::{Contents, Effect, Objects, PROBE};
 use crate::every::some;
+use crate::opened::Opened;
 
 const ACTORS: usize = 3;
 /// Most objects at a time.
@@ -91,23 +93,6 @@ pub enum Op {
     Reopen(bool),
 }
 
-pub(super) type Objects = BTreeMap<u64, Vec<u8>>;
-
-/// What a commit changes: all bytes of each object, or nothing if it was freed.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Effect(BTreeMap<u64, Option<Vec<u8>>>);
-
-impl Effect {
-    pub(super) fn apply(&self, objects: &mut Objects) {
-        for (&at, bytes) in &self.0 {
-            match bytes {
-                Some(bytes) => drop(objects.insert(at, bytes.clone())),
-                None => drop(objects.remove(&at)),
-            }
-        }
-    }
-}
-
 /// Generated workloads.
 #[derive(Clone, Debug)]
 pub struct EveryVersion {
@@ -148,7 +133,7 @@ impl EveryVersion {
 /// The open store, and what is committed in it.
 pub struct Live {
     sim: Arc<Sim>,
-    open: Opened,
+    open: Opened<Mvcc>,
     committed: Mutex<Committed>,
 }
 
@@ -209,7 +194,7 @@ struct Running<'m> {
     /// The last commit that it sees.
     began: u64,
     read: BTreeSet<u64>,
-    changed: BTreeMap<u64, Option<Vec<u8>>>,
+    changed: BTreeMap<u64, Contents>,
     saved: Vec<Saved>,
     /// What it has made itself.
     made: BTreeSet<u64>,
@@ -219,7 +204,7 @@ struct Running<'m> {
 struct Saved {
     savepoint: Savepoint,
     view: Objects,
-    changed: BTreeMap<u64, Option<Vec<u8>>>,
+    changed: BTreeMap<u64, Contents>,
 }
 
 /// All that goes on beside each other.
@@ -561,8 +546,7 @@ impl Scenario for EveryVersion {
     }
 
     fn start(&self, sim: &Arc<Sim>) -> Result<Live, Error> {
-        let (store, pool) = super::open(sim, &self.options()?)?;
-        let open = Mutex::new(Some((Arc::new(store), pool)));
+        let open = Opened::new(super::open(sim, &self.options()?)?);
         Ok(Live { sim: sim.clone(), open, committed: Mutex::default() })
     }
 
@@ -572,11 +556,9 @@ impl Scenario for EveryVersion {
     }
 
     fn step(&self, live: &Live, _: usize, op: &Op, ack: &Ack<Effect>) -> Result<(), Error> {
-        let mut open = live.open.lock().map_err(|e| e.to_string())?;
         match op {
             Op::Together(acts) => {
-                let store = Arc::clone(&open.as_ref().ok_or("closed")?.0);
-                drop(open);
+                let store = live.open.get()?;
                 let mut committed = live.committed.lock().map_err(|e| e.to_string())?;
                 let running = [const { None }; ACTORS];
                 let mut stage = Stage { store: &store, committed: &mut committed, running, held: Vec::new() };
@@ -584,26 +566,25 @@ impl Scenario for EveryVersion {
                 stage.all_stays()
             }
             Op::Reopen(clean) => {
-                let (store, pool) = open.take().ok_or("closed")?;
-                drop(pool);
-                let store = Arc::into_inner(store).ok_or("in use")?;
-                if *clean {
-                    store.close()?
-                } else {
-                    store.abandon()
-                }
-                let (store, pool) = super::open(&live.sim, &self.options()?)?;
-                *open = Some((Arc::new(store), pool));
-                Ok(())
+                let end = |store: Mvcc, pool| {
+                    drop(pool);
+                    if *clean {
+                        store.close()?
+                    } else {
+                        store.abandon()
+                    }
+                    Ok(())
+                };
+                live.open.again(end, || super::open(&live.sim, &self.options()?))
             }
         }
     }
 
     fn finish(&self, live: Live) -> Result<(), Error> {
-        super::close(live.open)
+        live.open.close(Mvcc::close)
     }
 
     fn check(&self, sim: &Arc<Sim>, history: &History<Effect>) -> Result<Objects, Violation> {
-        check::check(&self.options().map_err(|e| Violation::detected(e.to_string()))?, sim, history)
+        check(&self.options().map_err(|e| Violation::detected(e.to_string()))?, sim, history)
     }
 }

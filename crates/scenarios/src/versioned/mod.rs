@@ -6,7 +6,7 @@ mod check;
 mod crossed;
 mod every;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use crash::{Error, Sim};
 use mvcc::{Mvcc, Options};
@@ -31,15 +31,4 @@ fn options() -> Result<Options, Error> {
 fn open(sim: &Arc<Sim>, options: &Options) -> Result<(Mvcc, Pool), Error> {
     let pool = pmem::Options::new().open_on(sim.clone())?;
     Ok((Mvcc::open_in(&pool, options)?, pool))
-}
-
-/// The open store.
-type Opened = Mutex<Option<(Arc<Mvcc>, Pool)>>;
-
-fn close(open: Opened) -> Result<(), Error> {
-    if let Some((store, pool)) = open.into_inner().map_err(|e| e.to_string())? {
-        drop(pool);
-        Arc::into_inner(store).ok_or("in use")?.close()?;
-    }
-    Ok(())
 }

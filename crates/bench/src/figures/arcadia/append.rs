@@ -2,9 +2,9 @@
 
 use super::{OURS, row};
 use crate::experiments::LogAppend;
-use crate::figures::{Setting, Shown, param, pivot};
+use crate::figures::{Setting, Shown, param};
 use crate::log_sides::{Appender, Policy};
-use crate::table::{named, number, scaled};
+use crate::table::{named, number, pivot, scaled};
 use crate::{Result, Row, Watch};
 
 /// All of them, ours held against each.

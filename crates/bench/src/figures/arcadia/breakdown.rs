@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use super::row;
 use crate::clock::Stopwatch;
-use crate::experiments::log_append::{appended, folder};
-use crate::figures::{Setting, Shown, param, plain_table};
+use crate::contest::folder;
+use crate::experiments::log_append::appended;
+use crate::figures::{Setting, Shown, param};
 use crate::log_sides::{Appender, Flex, LogSide, Ours, Policy};
-use crate::table::{number, right};
+use crate::table::{number, plain_table, right};
 use crate::workload::Values;
 use crate::{Result, Row, Spread, Watch};
 

@@ -6,13 +6,13 @@ use crossbeam_skiplist::SkipMap;
 
 use super::append::{counts, rate};
 use super::row;
-use crate::contest::share;
+use crate::contest::{folder, share};
 use crate::crew::{Crew, Worker, with_crew};
-use crate::experiments::log_append::{Laps, appended, folder, records};
-use crate::figures::{Setting, Shown, param, pivot};
+use crate::experiments::log_append::{Laps, appended, records};
+use crate::figures::{Setting, Shown, param};
 use crate::latency::Sampler;
 use crate::log_sides::{Appender, LogSide as _, Ours, Policy};
-use crate::table::named;
+use crate::table::{named, pivot};
 use crate::workload::Random;
 use crate::{Batch, Error, Result, Row, Side, Watch, run_watched};
 
@@ -160,7 +160,7 @@ mod tests {
     /// The log alone gives the map again: nothing was logged twice, left out, or out of order.
     #[test]
     fn the_log_replays_to_the_map() {
-        let dir = crate::experiments::log_append::folder(&crate::contest::memory()).unwrap();
+        let dir = folder(&crate::contest::memory()).unwrap();
         for policy in [Policy::Sync, Policy::Frequency(8), Policy::Group(16)] {
             let path = dir.path().join(policy.to_string());
             let logged = Logged { map: Map::new(50), log: Some(Ours::create(&path, 1 << 20, policy, 3).unwrap()) };

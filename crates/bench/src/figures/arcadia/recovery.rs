@@ -4,10 +4,11 @@ use std::hint::black_box;
 use std::path::{Path, PathBuf};
 
 use super::row;
-use crate::experiments::log_append::{appended, folder};
-use crate::figures::{Setting, Shown, pivot};
+use crate::contest::folder;
+use crate::experiments::log_append::appended;
+use crate::figures::{Setting, Shown};
 use crate::log_sides::{Appender, Flex, LogSide as _, Ours, Policy, options};
-use crate::table::scaled;
+use crate::table::{pivot, scaled};
 use crate::workload::Values;
 use crate::{Error, Result, Row, Side, Watch, clock, run_watched};
 

@@ -5,10 +5,10 @@ use log::FlushOrder;
 use super::{PAPER, row};
 use crate::experiments::log_replicate::{ORDERS, verdicts};
 use crate::experiments::{LogReplicate, LogTakeover, Placement, RocksdbWal, Transport};
-use crate::figures::{Setting, Shown, param, pivot};
+use crate::figures::{Setting, Shown, param};
 use crate::log_sides::Way;
 use crate::plot::{Line, Lines};
-use crate::table::{number, scaled};
+use crate::table::{number, pivot, scaled};
 use crate::{Result, Row, Watch};
 
 /// The way in which all of them append, but for what says otherwise.

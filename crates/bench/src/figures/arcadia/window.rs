@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use super::row;
+use crate::contest::folder;
 use crate::crew::{Crew, Worker, with_crew};
-use crate::experiments::log_append::{Laps, appended, folder, records};
-use crate::figures::{Setting, Shown, plain_table};
+use crate::experiments::log_append::{Laps, appended, records};
+use crate::figures::{Setting, Shown};
 use crate::log_sides::{Appender, LogSide as _, Ours, Policy};
-use crate::table::right;
+use crate::table::{plain_table, right};
 use crate::workload::Values;
 use crate::{Result, Row, Watch};
 

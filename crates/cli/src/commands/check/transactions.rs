@@ -1,23 +1,12 @@
 //! What `cairn check` says of a heap of transactions.
 
 use heap::{Heap, Options, Policy, Scrubbed};
-use pmem::{Error as PoolError, Pool, PoolInfo};
+use pmem::{Error as PoolError, Pool};
 use structures::Structure;
 use tx::{Engine, Isolation, Typed};
 
 use super::{CheckJson, Repair, usage};
 use crate::size;
-
-/// What belongs to such a heap, or did before another engine took its objects over.
-pub fn owns(region: &str) -> bool {
-    ["heap", "heap.backup", "heap.zones", "heap.marks", "heap.logs", "heap.state", "heap.copies", "heap.copies.state"]
-        .contains(&region)
-}
-
-/// True if there is one.
-pub fn are_in(info: &PoolInfo) -> bool {
-    super::has_objects(info, "heap", "heap.state")
-}
 
 /// Opens the heap as a program would, which recovers it if the pool is open for writing; and repairs it, if it is to.
 ///

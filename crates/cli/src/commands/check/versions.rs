@@ -1,19 +1,9 @@
 //! What `cairn check` says of objects with several versions.
 
 use mvcc::{Mvcc, Options};
-use pmem::{Error as PoolError, Pool, PoolInfo};
+use pmem::{Error as PoolError, Pool};
 
 use super::{CheckJson, Repair, transactions, usage};
-
-/// What belongs to such a store, or did before another engine took its objects over.
-pub fn owns(region: &str) -> bool {
-    ["mvcc", "mvcc.logs", "mvcc.state", "mvcc.copies", "mvcc.procedures"].contains(&region)
-}
-
-/// True if there is one.
-pub fn are_in(info: &PoolInfo) -> bool {
-    super::has_objects(info, "mvcc", "mvcc.state")
-}
 
 /// Opens the store as a program would, which recovers it if the pool is open for writing.
 ///

@@ -12,22 +12,20 @@
 //! `docs/replication.md` says why nothing acknowledged is lost and no stale read is answered, also while another machine believes that it leads.
 
 use std::cell::Cell;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::Duration;
 
-use ::log::Replicas;
-use ::log::fabric::Options as Trusted;
 use kv::Follower;
 use membership::{Announcement, Leadership, Member, Members};
 use server::Config;
-use server::group::View;
 
 use super::super::{Outcome, copies};
-use super::node::{self, Next, now};
+use super::machine::{Log, MADE, Machine, is_nowhere, log_of, no_log, now, resign};
+use super::node::{self, Next};
 use super::{leading, opening, options};
 use crate::args::{Asked, Engine};
 use crate::failure::Failure;
@@ -39,68 +37,6 @@ const LEASE: u64 = 3;
 const MACHINES: u32 = 3;
 /// Nothing is said of an etcd that answers sooner.
 const LATE: Duration = Duration::from_secs(2);
-/// What was declared in etcd once the log has been made: its id.
-const MADE: &str = "log";
-
-/// What this machine is started with.
-pub struct Machine {
-    pub path: PathBuf,
-    pub log: PathBuf,
-    pub trust: Trusted,
-    pub members: Members,
-    pub me: Member,
-    pub ttl: Duration,
-    pub name: String,
-    pub store: kv::Options,
-    pub log_options: ::log::Options,
-    machines: u32,
-    write_quorum: u32,
-    pub config: Config,
-    stopped: Arc<AtomicBool>,
-}
-
-impl Machine {
-    pub fn is_stopped(&self) -> bool {
-        self.stopped.load(Acquire)
-    }
-
-    pub fn failure(&self, error: &kv::Error) -> Failure {
-        Failure::kv(&self.path, error)
-    }
-
-    /// All other machines that are announced.
-    pub fn others(&self) -> membership::Result<Vec<Member>> {
-        Ok(self.members.copies()?.into_iter().filter(|member| member.name != self.me.name).collect())
-    }
-
-    pub fn view(&self) -> View {
-        View::new(&self.name, self.me.serves.as_deref().unwrap_or_default())
-    }
-
-    /// An error if the group has another log than this; true if it has this one, false if that is not known.
-    pub fn check_log(&self, log: u64) -> Result<bool, Failure> {
-        let Ok(Some(of_group)) = self.members.declared(MADE) else { return Ok(false) };
-        let own = format!("{log:x}");
-        if of_group == own {
-            return Ok(true);
-        }
-        let what = format!("this machine has log {own}, and the group {} has log {of_group}", self.name);
-        Err(Failure::new(what, "give it the --prefix of its own group, or files of its own: it joins with a new copy"))
-    }
-
-    /// The others, as the log is led with them.
-    fn replicas(&self, others: &[Member], leadership: &Leadership) -> Result<Replicas, Failure> {
-        let term = leadership.term();
-        let replicas = Replicas::new()
-            .trust(self.trust.clone())
-            .write_quorum(self.write_quorum)
-            // Who takes over does not wait for a machine that hangs longer than it was waited for the leader.
-            .open_timeout(self.ttl)
-            .elected(copies::owner(term)?, term)
-            .make_again(true);
-        Ok(others.iter().fold(replicas, |replicas, member| replicas.at(&member.address)))
-    }
-}
 
 pub fn run(path: &Path, asked: &Asked, config: Config) -> Outcome {
     let Some((mut machine, follower)) = begin(path, asked, config)? else {
@@ -239,43 +175,7 @@ fn connect(asked: &Asked, prefix: &str, ttl: Duration, stopped: &AtomicBool) -> 
     }
 }
 
-/// Whether an address is that of all interfaces.
-pub fn is_nowhere(address: &str) -> bool {
-    address.parse::<std::net::SocketAddr>().is_ok_and(|address| address.ip().is_unspecified())
-}
-
 // ---- taking over ----------------------------------------------------------------------------------------------------
-
-/// What the copies say of the log before anybody is elected.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Log {
-    /// There is one.
-    Made,
-    /// There has never been one, and all machines of the group are there.
-    ToBeMade,
-    /// Machines are missing, or do not answer: which, and why.
-    Unknown(String),
-}
-
-/// Whether there is a log to be led. It is made once: that is declared in etcd before anybody is served, and copies of a making that was cut short before are taken as they are.
-pub fn log_of(machine: &Machine, own: bool, others: &[Member]) -> membership::Result<Log> {
-    if own || machine.members.declared(MADE)?.is_some() {
-        return Ok(Log::Made);
-    }
-    let (mut new, mut silent) = (0, Vec::new());
-    for member in others {
-        match ::log::look(&member.address, &machine.trust, machine.ttl) {
-            Ok(Some(status)) if status.quorum.is_some() => return Ok(Log::Made),
-            Ok(_) => new += 1,
-            Err(error) => silent.push(format!("{} does not answer: {error}", member.name)),
-        }
-    }
-    let (there, machines) = (others.len() + 1, machine.machines as usize);
-    if there != machines {
-        silent.insert(0, format!("{there} of {machines} machines are announced"));
-    }
-    Ok(if new + 1 == machines && silent.is_empty() { Log::ToBeMade } else { Log::Unknown(silent.join("; ")) })
-}
 
 /// Leads, or follows on if that cannot be.
 fn take_over(machine: &Machine, follower: Follower, leadership: Leadership) -> Result<Next, Failure> {
@@ -320,19 +220,6 @@ fn take_over(machine: &Machine, follower: Follower, leadership: Leadership) -> R
         return follow_again(machine, &address);
     }
     if leading::lead(machine, store, leadership, &address)? { follow_again(machine, &address) } else { Ok(Next::Stop) }
-}
-
-/// Whoever calls it has said why the leadership is over, if it is.
-pub fn resign(leadership: Leadership) {
-    match leadership.resign() {
-        Ok(()) | Err(membership::Error::Lost { .. }) => {}
-        Err(error) => note!("cairn: {error}"),
-    }
-}
-
-/// What a machine waits for while no log can be made.
-pub fn no_log(why: &str) -> String {
-    format!("there is no log yet, and it takes all machines of the group to make one: {why}")
 }
 
 /// Another one may be able to lead.

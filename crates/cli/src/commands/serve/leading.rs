@@ -11,7 +11,7 @@ use server::group::{self, Group, View};
 use server::{Config, Server};
 
 use super::failure;
-use super::group::{Machine, resign};
+use super::machine::{Machine, resign};
 use crate::failure::Failure;
 use crate::output::note;
 

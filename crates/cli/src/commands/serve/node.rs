@@ -2,14 +2,14 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kv::Follower;
 use membership::{Announcement, LeaderWatch, Leadership, Seen};
 use server::group::Group;
 use server::{Config, Server};
 
-use super::group::{Log, Machine, is_nowhere, log_of, no_log};
+use super::machine::{Log, Machine, is_nowhere, log_of, no_log, now};
 use super::{failure, tell_addresses};
 use crate::failure::Failure;
 use crate::output::note;
@@ -94,14 +94,6 @@ pub fn follow(
             Ok(Next::Stop)
         }
     }
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "users are read again now and then; an operator is told what is waited for"
-)]
-pub fn now() -> Instant {
-    Instant::now()
 }
 
 fn in_use() -> Failure {

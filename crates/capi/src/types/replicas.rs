@@ -1,0 +1,21 @@
+//! What C names of the copies of a log.
+
+/// A list of copies, and how they are reached.
+#[allow(non_camel_case_types, reason = "its name in C")]
+#[repr(C)]
+pub struct cairn_replicas {
+    opaque: [u8; 0],
+}
+
+/// When the leader's own copy is flushed, for `cairn_replicas_order`.
+#[allow(non_camel_case_types, reason = "its name in C")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub enum cairn_order {
+    /// While the others flush theirs.
+    CAIRN_BESIDE = 0,
+    /// Once enough others have the record.
+    CAIRN_AFTER = 1,
+    /// Before it is sent.
+    CAIRN_BEFORE = 2,
+}
