@@ -2,6 +2,7 @@
 
 mod array;
 mod bench;
+mod carry;
 mod chain;
 mod copies;
 mod crash;
@@ -25,6 +26,7 @@ pub use self::bench::{
     LogReplicate, LogTakeover, Midas, Output, Overwrite, RocksdbWal, Rounds, ServedBench, SmallBank, Structures, Tpcc,
     WorstCase, Ycsb,
 };
+pub use self::carry::{Export, Import};
 pub use self::chain::{Chain, ChainAt, DemoOfChain, JoinChain, RemoveFromChain, ServeChain, StatusOfChain};
 pub use self::copies::{Copies, Etcd, EtcdAccess, GROUP, Known, Trust};
 pub use self::crash::Fault;
@@ -100,6 +102,8 @@ pub enum Command {
         action: Group,
     },
     Serve(Box<Serve>),
+    Import(Import),
+    Export(Export),
     /// A map that several machines have, one behind the other: serve it, take a machine in, take one out, kill each
     Chain {
         #[command(subcommand)]

@@ -3,6 +3,7 @@
 pub mod array;
 pub mod backup;
 pub mod bench;
+pub mod carry;
 pub mod chain;
 pub mod check;
 pub mod convert;

@@ -46,6 +46,8 @@ fn main() -> ExitCode {
         Command::Group { action } => commands::group::run(action),
         Command::Chain { action } => commands::chain::run(action),
         Command::Serve(args) => commands::serve::run(args),
+        Command::Import(args) => commands::carry::import(args),
+        Command::Export(args) => commands::carry::export(args),
         Command::Top(args) => commands::top::run(args),
         Command::Crash(args) => commands::crash::run(args),
         Command::Man(args) => commands::man::run(args),

@@ -6,6 +6,7 @@ mod bits;
 mod blocking;
 mod connection;
 mod decimal;
+mod dump;
 mod functions;
 mod geo;
 mod hashes;
@@ -314,6 +315,7 @@ pub(crate) static COMMANDS: LazyLock<Vec<&'static Command>> = LazyLock::new(|| {
         ranges::COMMANDS,
         algebra::COMMANDS,
         connection::COMMANDS,
+        dump::COMMANDS,
         functions::COMMANDS,
         geo::COMMANDS,
         object::COMMANDS,

@@ -21,6 +21,7 @@
 //! | `events` | keyspace notifications |
 //! | `script` | scripts in Lua, each in one transaction |
 //! | `functions` | libraries of functions in Lua, which are data |
+//! | `rdb` | Redis' format of values and of files: `DUMP`, `RESTORE`, import, export |
 //! | `metrics`, `info`, `slowlog`, `http` | what it counts, and who is told |
 //!
 //! # Example
@@ -88,6 +89,7 @@ mod line;
 mod memcached;
 mod metrics;
 mod pubsub;
+pub mod rdb;
 mod reactor;
 mod readers;
 mod reaper;

@@ -5,6 +5,7 @@
 mod array;
 mod backup;
 mod bench;
+mod carry;
 mod chains;
 mod check;
 mod check_versions;

@@ -1,6 +1,7 @@
 //! Streams. [`data::streams`](crate::data::streams) says how they lie in the store.
 
 mod claim;
+mod dumped;
 mod entries;
 mod groups;
 mod ids;
@@ -16,6 +17,7 @@ use crate::data::streams::{Id, encode};
 use crate::data::{Head, Kind};
 use crate::request::Arguments;
 
+pub(crate) use self::dumped::{check_dumped, dumped, restore};
 use self::ids::{bounds, strict, strict_all};
 pub(crate) use self::read::{Since, blocks, group, keys, wait_limit};
 use self::trim::Wanted;

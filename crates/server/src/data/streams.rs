@@ -21,9 +21,11 @@ use crate::engine::Error;
 
 /// What an entry is known by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Id {
-    pub(crate) ms: u64,
-    pub(crate) seq: u64,
+pub struct Id {
+    /// Milliseconds of Unix time, most often.
+    pub ms: u64,
+    /// Among those of one millisecond.
+    pub seq: u64,
 }
 
 impl fmt::Display for Id {

@@ -69,6 +69,17 @@ pub(super) fn events(
                 made.add((class::GENERIC, "rename_to"), &to);
             }
         }
+        // What it had goes without a word, and it is made anew, unless it had expired before it came.
+        "restore" => {
+            for change in all {
+                if change.is_gone() {
+                    made.add(DEL, &change.key);
+                } else if change.is.is_some() {
+                    made.add(NEW, &change.key);
+                    made.add((class::GENERIC, "restore"), &change.key);
+                }
+            }
+        }
         "move" => {
             let to = all.iter().find(|change| change.is_new());
             for (name, key) in to.map(|to| (NEW, &to.key)).into_iter().chain(
@@ -136,8 +147,8 @@ pub(super) fn events(
         "xreadgroup" | "xclaim" | "xautoclaim" => {
             let mut keys: Vec<Vec<u8>> = command.keys(args).iter().map(|key| stored(db, key)).collect();
             // One that is named twice has the consumer from the first time on.
-            keys.sort_unstable();
-            keys.dedup();
+            let mut named = BTreeSet::new();
+            keys.retain(|key| named.insert(key.clone()));
             for key in noticed.consumed(keys.iter().map(Vec::as_slice))? {
                 made.add((class::STREAM, "xgroup-createconsumer"), key);
             }
@@ -166,6 +177,7 @@ fn sources<'b>(command: &Command, args: &Arguments<'b>) -> Vec<&'b [u8]> {
     match command.name {
         "bitfield" if !args.from(2).any(|arg| is(arg, "SET") || is(arg, "INCRBY")) => vec![args.get(1)],
         "copy" | "getdel" | "getset" | "getex" | "xack" | "xclaim" | "xautoclaim" => vec![args.get(1)],
+        "restore" if !args.from(4).any(|arg| is(arg, "REPLACE")) => vec![args.get(1)],
         "set" if args.from(3).any(|arg| is(arg, "GET")) => vec![args.get(1)],
         "zrangestore" | "geosearchstore" => vec![args.get(2)],
         "georadius" | "georadiusbymember" | "sort" => vec![args.get(1)],

@@ -170,7 +170,7 @@ DEL %k; UNLINK %k %k; EXISTS {%k}; TYPE %k; RENAME %h %h; RENAME %l %l; RENAME %
 COPY %k %k; COPY %h %h [REPLACE]; COPY %l %l [REPLACE]; COPY %z %z [REPLACE]; COPY %s %s [REPLACE]; TOUCH %k
 EXPIREAT %k 99999999999 [NX|XX|GT|LT]; PEXPIREAT %k 99999999999999 [NX|XX|GT|LT]; EXPIRETIME %k; PEXPIRETIME %k
 PERSIST %k; TTL %k; PTTL %k; EXPIRE %k 0|x|9223372036854775807|x|-1; DBSIZE
-KEYS *|?0|[hl]*|[^h]?|[z-a]1
+KEYS *|?0|[hl]*|[^h]?|[z-a]1; DUMP %k; RESTORE %k 0|0|-1|x|99999999999 %v [REPLACE] [ABSTTL] [IDLETIME %i] [FREQ %i] [x]; RESTORE %k 0
 SET %t %v; SET %t %v [NX|XX] [GET] [KEEPTTL]; SET %k %v [NX|XX] [GET]; SET %t %i; GET %t; GETSET %t %v; GETDEL %t; APPEND %t %v; STRLEN %t
 GETEX %t [PERSIST]; INCR %t; DECR %t; INCRBY %t %i; DECRBY %t %i; SET %n 0|10|3.25|-1e2; GET %n
 INCRBYFLOAT %n 0.5|0.1|-3|1e3|x|inf|; INCRBYFLOAT %k x|; MGET {%t}
@@ -404,7 +404,7 @@ fn normal(request: &[Vec<u8>], value: Value) -> Value {
             pairs.sort();
             Value::Many(kind, pairs.concat())
         }
-        ("spop" | "srandmember" | "hrandfield" | "zrandmember" | "randomkey", value) => shape(value),
+        ("spop" | "srandmember" | "hrandfield" | "zrandmember" | "randomkey" | "dump", value) => shape(value),
         ("xpending" | "xinfo", value) => streams::without_times(value, ""),
         // A second may begin between the two.
         ("ttl" | "pttl", Value::Line(':', text)) if !text.starts_with('-') => Value::Any,
@@ -495,6 +495,32 @@ impl Pair {
     }
 }
 
+impl Pair {
+    /// Each gets what the other one has of every key: it must go on as before.
+    fn swap(&mut self, what: &str) {
+        let Value::Many(_, keys) = self.ours.ask("KEYS *") else { panic!("{what}: KEYS") };
+        for key in keys {
+            let Value::Bulk(key) = key else { panic!("{what}: {key:?}") };
+            let of = |name: &str| vec![name.as_bytes().to_vec(), key.clone()];
+            let mut dumped = Vec::new();
+            for client in [&mut self.theirs, &mut self.ours] {
+                client.send(&of("DUMP"));
+                let Value::Bulk(payload) = client.receive() else { panic!("{what}: DUMP {}", key.escape_ascii()) };
+                client.send(&of("PEXPIRETIME"));
+                let Value::Line(':', expires) = client.receive() else { panic!("{what}: PEXPIRETIME") };
+                dumped.push((payload, expires.parse::<i64>().unwrap().max(0)));
+            }
+            for (client, (payload, expires)) in [&mut self.ours, &mut self.theirs].into_iter().zip(dumped) {
+                let rest = [expires.to_string().as_bytes(), &payload, b"REPLACE", b"ABSTTL"].map(<[u8]>::to_vec);
+                client.send(&[of("RESTORE"), rest.to_vec()].concat());
+                let reply = client.receive();
+                let shown = payload.escape_ascii();
+                assert_eq!(reply, Value::Line('+', "OK".into()), "{what}: RESTORE {}: {shown}", key.escape_ascii());
+            }
+        }
+    }
+}
+
 fn run(store: Store, seed: u64, rounds: u64) {
     let all = [COMMANDS, streams::COMMANDS].join("\n");
     let filling = [FILLING, streams::FILLING].join("|");
@@ -562,6 +588,9 @@ fn run_with(store: Store, seed: u64, rounds: u64, commands: &str, filling: &str)
         let pair = &mut pairs[(round % 2) as usize];
         pair.round(&requests, &what);
         pair.scan(&mut maker.random, &what);
+        if round % 3 == 2 {
+            pair.swap(&what);
+        }
     }
     server.stop();
     server.join().unwrap();
