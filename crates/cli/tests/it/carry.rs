@@ -142,7 +142,8 @@ fn all(url: &str) -> BTreeMap<(u64, Vec<u8>), String> {
         }
     }
     cmd("SELECT").arg(0).query::<Value>(&mut from).unwrap();
-    let group: String = format!("{:?}", say(&mut from, "XPENDING stream group - + 10 alice")).replace(char::is_numeric, "");
+    let group: String =
+        format!("{:?}", say(&mut from, "XPENDING stream group - + 10 alice")).replace(char::is_numeric, "");
     let groups = format!("{:?}", say(&mut from, "XINFO GROUPS stream"));
     let called: i64 = cmd("FCALL").arg("f").arg(0).query(&mut from).unwrap();
     found.insert((99, Vec::new()), format!("{group} {groups} {called}"));

@@ -79,7 +79,9 @@ impl<R: Read> FileReader<R> {
         while !self.at_end {
             match self.input.byte()? {
                 FUNCTION => return Ok(Some(Entry::Function(self.input.string()?))),
-                MODULE | 0xf6 => return Err(Error::Unsupported("data of modules, or functions of a test version".into())),
+                MODULE | 0xf6 => {
+                    return Err(Error::Unsupported("data of modules, or functions of a test version".into()));
+                }
                 IDLE => drop(self.input.length()?),
                 FREQUENCY => drop(self.input.byte()?),
                 NOTE => drop((self.input.string()?, self.input.string()?)),

@@ -16,8 +16,8 @@ mod packed;
 mod stream;
 mod value;
 
-pub use bytes::{Error, Input, Result, checksum};
 pub(crate) use bytes::put_string;
+pub use bytes::{Error, Input, Result, checksum};
 pub use file::{Entry, FileReader, FileWriter};
 pub use stream::{Consumer, Group, Id, Pending, Stream};
 pub use value::Value;

@@ -9,6 +9,11 @@ const BAD_ZIPLIST: Error = Error::Bad("a ziplist that is not whole");
 const HEADER: usize = 6;
 const END: u8 = 0xff;
 
+/// An integer in decimal digits.
+pub(super) fn number(text: &[u8]) -> Result<i64> {
+    std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).ok_or(Error::Bad("a number that is none"))
+}
+
 fn text(number: i64) -> Vec<u8> {
     number.to_string().into_bytes()
 }

@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 
 use super::bytes::{Error, Input, Result, put_length, put_string};
-use super::packed::{self, Listpack};
-use super::value::number;
+use super::packed::{self, Listpack, number};
 pub use crate::data::streams::Id;
 
 /// Entries of a node, and bytes of one, at most: as Redis has them.

@@ -5,7 +5,12 @@ fn values() -> Vec<Value> {
     let id = |ms, seq| Id { ms, seq };
     let long = vec![b'x'; 70_000];
     let entries = (0..250_u64)
-        .map(|n| (id(1000 + n / 3, n % 3 + (1 << 40)), vec![s("field"), n.to_string().into_bytes(), long[..n as usize * 9].to_vec(), s("")]))
+        .map(|n| {
+            (
+                id(1000 + n / 3, n % 3 + (1 << 40)),
+                vec![s("field"), n.to_string().into_bytes(), long[..n as usize * 9].to_vec(), s("")],
+            )
+        })
         .collect();
     let pending = |ms, seq| Pending { id: id(ms, seq), delivered: 1_700_000_000_000, deliveries: 3 };
     let group = Group {
@@ -69,7 +74,13 @@ fn whatever_the_bytes_are_they_are_a_value_or_an_error() {
         }
     }
     for form in 0..=255 {
-        for length in [&[0][..], &[0x3f], &[0x81, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff], &[0x80, 0x20, 0, 0, 0], &[0xc3, 1, 0x80, 0x20, 0, 0, 0, 0]] {
+        for length in [
+            &[0][..],
+            &[0x3f],
+            &[0x81, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff],
+            &[0x80, 0x20, 0, 0, 0],
+            &[0xc3, 1, 0x80, 0x20, 0, 0, 0, 0],
+        ] {
             assert!(read(&[&[form], length].concat()).is_err() || form == 0 && length == [0] || matches!(length, [0]));
         }
     }
@@ -103,7 +114,25 @@ fn forms_of_other_versions_are_read() {
 
 #[test]
 fn listpacks_have_numbers_of_all_lengths() {
-    let numbers = [0, 127, 128, -1, 4095, -4096, 4096, 32767, -32768, 32768, 8_388_607, -8_388_608, 8_388_608, i64::from(i32::MIN), 1 << 31, i64::MIN, i64::MAX];
+    let numbers = [
+        0,
+        127,
+        128,
+        -1,
+        4095,
+        -4096,
+        4096,
+        32767,
+        -32768,
+        32768,
+        8_388_607,
+        -8_388_608,
+        8_388_608,
+        i64::from(i32::MIN),
+        1 << 31,
+        i64::MIN,
+        i64::MAX,
+    ];
     let strings = [0, 63, 64, 100, 127, 4095, 4096, 16_380, 16_384, 2_097_160].map(|len| vec![b'x'; len]);
     let mut packed = packed::Listpack::new();
     numbers.iter().for_each(|number| packed.int(*number));

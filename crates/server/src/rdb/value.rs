@@ -43,11 +43,6 @@ pub enum Value {
     Stream(Stream),
 }
 
-/// An integer in decimal digits.
-pub(super) fn number(text: &[u8]) -> Result<i64> {
-    std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).ok_or(Error::Bad("a number that is none"))
-}
-
 fn score(text: &[u8]) -> Result<f64> {
     let score = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
     score.filter(|score: &f64| !score.is_nan()).ok_or(Error::Bad("a score that is no number"))

@@ -24,7 +24,9 @@ use crate::size;
 pub fn import(args: &Import) -> Outcome {
     let mut target = Target::new(Peer::connect(&args.to)?, args.replace);
     let mut source = match (&args.rdb, &args.from) {
-        (Some(path), _) => Source::File(path.clone(), FileReader::new(opened(path)?).map_err(|error| bad(path, &error))?),
+        (Some(path), _) => {
+            Source::File(path.clone(), FileReader::new(opened(path)?).map_err(|error| bad(path, &error))?)
+        }
         (None, Some(url)) => Source::scan(Peer::connect(url)?)?,
         (None, None) => return Err(Failure::new("nothing to import", "give --rdb or --from")),
     };

@@ -154,7 +154,11 @@ impl Scan {
             let (Value::BulkString(payload), Value::Int(ttl)) = (&answer[0], &answer[1]) else { continue }; // gone since
             let Some((body, version)) = rdb::opened(payload) else {
                 return Err(Failure::new(
-                    format!("{}: the value of {} has no checksum, or is of a later version", self.peer.name, key.escape_ascii()),
+                    format!(
+                        "{}: the value of {} has no checksum, or is of a later version",
+                        self.peer.name,
+                        key.escape_ascii()
+                    ),
                     "see what server that is; up to Redis 8 is known",
                 ));
             };

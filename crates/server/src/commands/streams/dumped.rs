@@ -1,8 +1,8 @@
 //! A stream as a whole, as Redis' files have it, and back.
 
 use super::super::{Context, Outcome};
-use super::groups::{self, Desk};
 use super::entries;
+use super::groups::{self, Desk};
 use crate::data::Head;
 use crate::data::streams::{Id, Pending, damaged, decode, encode};
 use crate::rdb::{self, Stream};
