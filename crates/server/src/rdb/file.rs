@@ -74,7 +74,7 @@ impl<R: Read> FileReader<R> {
     ///
     /// # Errors
     /// The file is not whole, or has something that is not known here.
-    pub fn next(&mut self) -> Result<Option<Entry>> {
+    pub fn next_entry(&mut self) -> Result<Option<Entry>> {
         let mut expires = None;
         while !self.at_end {
             match self.input.byte()? {

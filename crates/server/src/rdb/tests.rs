@@ -163,7 +163,7 @@ fn files_are_read_as_they_were_written() {
     let bytes = file.end().unwrap();
     let all = |bytes: &[u8]| -> Result<Vec<Entry>> {
         let (mut reader, mut all) = (FileReader::new(bytes)?, Vec::new());
-        while let Some(entry) = reader.next()? {
+        while let Some(entry) = reader.next_entry()? {
             all.push(entry);
         }
         Ok(all)

@@ -74,7 +74,7 @@ impl Source {
         match self {
             Self::File(path, reader) => {
                 let version = reader.version();
-                let entry = reader.next().map_err(|error| bad(path, &error))?;
+                let entry = reader.next_entry().map_err(|error| bad(path, &error))?;
                 Ok(entry.map(|entry| match entry {
                     Entry::Function(code) => Item::Function(code),
                     Entry::Key { db, key, expires, value, body } => {
