@@ -126,8 +126,14 @@ fn in_the_sources() -> BTreeSet<String> {
             }
         }
     };
-    for file in std::fs::read_dir(root.join("src")).unwrap() {
-        look(file.unwrap().path(), &[("impl Heap {", "Heap"), ("impl Tx<'_> {", "Tx")], "    pub fn ");
+    let mut folders = vec![root.join("src")];
+    while let Some(folder) = folders.pop() {
+        for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            match path.is_dir() {
+                true => folders.push(path),
+                false => look(path, &[("impl Heap {", "Heap"), ("impl Tx<'_> {", "Tx")], "    pub fn "),
+            }
+        }
     }
     let tx = root.join("../tx/src");
     let traits = [
