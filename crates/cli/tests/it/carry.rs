@@ -57,7 +57,7 @@ fn serve(dir: &Path, name: &str) -> (Served, String) {
 fn say(to: &mut Connection, line: &str) -> Value {
     let mut words = line.split(' ');
     let mut command = cmd(words.next().unwrap());
-    words.for_each(|word| drop(command.arg(word)));
+    command.arg(words.collect::<Vec<_>>());
     command.query(to).unwrap_or_else(|error| panic!("{line}: {error}"))
 }
 
