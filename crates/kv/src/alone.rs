@@ -2,10 +2,11 @@
 
 use pmem::Domain;
 
-use crate::bounded::{Bound, Durability};
+use crate::bounded::Bound;
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::failpoints::Failpoints;
+use crate::options::Durability;
 use crate::work::Work;
 
 /// Never made.

@@ -9,10 +9,9 @@ use pmem::{DomainChoice, Draft};
 
 use crate::error::Result;
 use crate::load::Loaded;
-use crate::options::Options;
 #[cfg(feature = "replication")]
-use crate::origin::origin;
-use crate::origin::set_origin;
+use crate::media::origin::{origin, set_origin};
+use crate::options::Options;
 use crate::store::{Snapshot, Store};
 use crate::{Timestamp, tx};
 

@@ -11,18 +11,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::Step;
 use crate::core::Core;
 use crate::error::{Error, Result};
+use crate::options::Durability;
 use pmem::sync::CachePadded;
-
-/// What a commit waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Durability {
-    /// Its barrier: durable when it returns, and seen by nobody before.
-    Durable,
-    /// Nothing, unless more than this many commits would be at risk.
-    Bounded(u32),
-    /// A write quorum of the copies of the store's log: see `Options::replicated`, of the feature `replication`. Seen by nobody before.
-    Replicated,
-}
 
 /// Numbers of commits, if they are bounded.
 pub(crate) struct Bound {

@@ -6,11 +6,12 @@ use std::ops::ControlFlow;
 use crate::core::Core;
 use crate::error::{Key, Result};
 use crate::index::Stretch;
-use crate::media::Use;
+use crate::media::record::Record;
+use crate::media::uses::Use;
+use crate::media::word::Word;
+use crate::media::{checksum, key};
 use crate::raw::Claim;
-use crate::record::{self, Record};
 use crate::store::Store;
-use crate::word::Word;
 use crate::writer::Dead;
 
 /// What a check found.
@@ -149,11 +150,11 @@ impl Core {
         };
         let record =
             Record::at(Claim::Pinned, self, &self.pool, word.offset()).map_err(|_| (None, "its lengths cannot be"))?;
-        if !record.is_checksummed(&self.key, record::place(word.offset(), writer, sequence)) {
+        if !record.is_checksummed(&self.key, checksum::place(word.offset(), writer, sequence)) {
             return Err((None, "it does not match its checksum"));
         }
         let key = record.key();
-        if crate::word::tag(record::hash(key)) != word.tag()
+        if crate::media::word::tag(key::hash(key)) != word.tag()
             || key < stretch.from
             || stretch.to.is_some_and(|to| key >= to)
         {

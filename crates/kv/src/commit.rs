@@ -21,15 +21,17 @@ use crate::core::Core;
 use crate::error::{ConflictWith, Error, Key, Result};
 use crate::group::{self, Member, Written};
 use crate::index::{Found, Spot};
+use crate::media::checksum;
+use crate::media::header::{self, TOMBSTONE};
+use crate::media::record::Record;
+use crate::media::word::Word;
 use crate::order::Place;
 use crate::raw::{self, Claim};
-use crate::record::{self, Record, TOMBSTONE};
 use crate::replicated::{Replicated, is_in_doubt};
 use crate::scan::Scanner;
-use crate::space::Need;
+use crate::space::need::Need;
 use crate::time::Now;
 use crate::wait::Wait;
-use crate::word::Word;
 use crate::work::{Known, Read, Work};
 use crate::writer::{Dead, Log, Run, Tombstone, Writer};
 
@@ -465,10 +467,10 @@ impl Core {
             while at >= runs[run].image + runs[run].len {
                 run += 1;
             }
-            let place = record::place(runs[run].offset + (at - runs[run].image) as u64, number, runs[run].sequence);
-            let covered = if self.failpoints.skips(Step::ChecksumAll) { record::HEADER as usize } else { bytes.len() };
-            let checksum = record::checksum(&self.key, &bytes[..covered], place);
-            link.get_or_insert(record::link(checksum));
+            let place = checksum::place(runs[run].offset + (at - runs[run].image) as u64, number, runs[run].sequence);
+            let covered = if self.failpoints.skips(Step::ChecksumAll) { header::HEADER as usize } else { bytes.len() };
+            let checksum = checksum::checksum(&self.key, &bytes[..covered], place);
+            link.get_or_insert(checksum::link(checksum));
             checksum
         });
         link.unwrap_or_default()

@@ -12,12 +12,15 @@ use crate::active::Pin;
 use crate::core::Core;
 use crate::error::Result;
 use crate::locks::Tried;
-use crate::media::{Use, WRITERS};
+use crate::media::checkpoint::WRITERS;
+use crate::media::header::{self, FIRST, GRAIN, MOVED};
+use crate::media::record::{self, Record};
+use crate::media::uses::Use;
+use crate::media::word::Word;
+use crate::media::{checksum, key};
 use crate::raw::{self, Claim};
-use crate::record::{self, FIRST, GRAIN, MOVED, Record};
 use crate::settle::Settler;
-use crate::space::Need;
-use crate::word::Word;
+use crate::space::need::Need;
 use crate::writer::{Dead, Log, Run, Tombstone};
 
 /// Versions that move in one transaction, at most.
@@ -165,7 +168,7 @@ impl Core {
     fn needed<'a>(&'a self, pin: &Pin<'_>, full: Full, needed: &mut Vec<Record<'a>>) -> Result<()> {
         let Full { number, writer, sequence, .. } = full;
         self.walk(number, writer, sequence, |record| {
-            if self.index.find_at(pin, record.key(), record::hash(record.key()), record.offset).is_some() {
+            if self.index.find_at(pin, record.key(), key::hash(record.key()), record.offset).is_some() {
                 needed.push(record);
             }
             ControlFlow::Continue(())
@@ -185,7 +188,7 @@ impl Core {
     ) -> Result<()> {
         let mut held = Vec::new();
         let mut lock = |record: &Record<'r>| {
-            let hash = record::hash(record.key());
+            let hash = key::hash(record.key());
             match self.locks.try_lock(hash, pin) {
                 Tried::Taken => held.push(hash),
                 // Two keys may share a lock.
@@ -214,7 +217,7 @@ impl Core {
         let mut at = 0;
         let mut skipped = 0;
         let limit = self.space.run(number) * self.space.segment_bytes;
-        while at + record::HEADER <= self.space.segment_bytes {
+        while at + header::HEADER <= self.space.segment_bytes {
             let Some(record) = self.whole(Claim::Settling, base + at, limit - at, writer, sequence) else {
                 skipped += GRAIN;
                 at += GRAIN;
@@ -237,13 +240,13 @@ impl Core {
         writer: usize,
         sequence: u32,
     ) -> Option<Record<'_>> {
-        let head = raw::bytes(claim, self, &self.pool, offset, record::HEADER).ok()?;
-        let header = pmem::view::<record::Header>(head)?;
+        let head = raw::bytes(claim, self, &self.pool, offset, header::HEADER).ok()?;
+        let header = pmem::view::<header::Header>(head)?;
         if header.checksum == 0 || !header.is_sound() || header.len() > room {
             return None;
         }
         let record = Record::at(claim, self, &self.pool, offset).ok()?;
-        record.is_checksummed(&self.key, record::place(offset, writer, sequence)).then_some(record)
+        record.is_checksummed(&self.key, checksum::place(offset, writer, sequence)).then_some(record)
     }
 
     /// A log in which everything is durable: what is linked to that testifies to it.
@@ -274,7 +277,7 @@ impl Core {
         for (record, ..) in &batch {
             let at = image.len();
             let first = if at == 0 { FIRST } else { 0 };
-            let flags = record.header.key_len_flags & record::TOMBSTONE | first | MOVED;
+            let flags = record.header.key_len_flags & header::TOMBSTONE | first | MOVED;
             record::encode(&mut image, record.key(), record.value(), flags, record.expires());
             places.push((at, image.len() - at));
         }
@@ -290,7 +293,7 @@ impl Core {
             }
             let offset = runs[run].offset + (at - runs[run].image) as u64;
             let bytes = &mut image[*at..];
-            let Some(mut header) = pmem::from_bytes::<record::Header>(&bytes[..record::HEADER as usize]) else {
+            let Some(mut header) = pmem::from_bytes::<header::Header>(&bytes[..header::HEADER as usize]) else {
                 continue;
             };
             (header.ts, header.prev) = (record.header.ts, record.header.prev);
@@ -298,13 +301,13 @@ impl Core {
             if header.has(FIRST) {
                 header.link = log.link;
             }
-            bytes[..record::HEADER as usize].copy_from_slice(pmem::bytes_of(&header));
+            bytes[..header::HEADER as usize].copy_from_slice(pmem::bytes_of(&header));
             let len = header.len() as usize;
             header.checksum =
-                record::checksum(&self.key, &bytes[..len], record::place(offset, writer, runs[run].sequence));
+                checksum::checksum(&self.key, &bytes[..len], checksum::place(offset, writer, runs[run].sequence));
             bytes[..8].copy_from_slice(&header.checksum.to_le_bytes());
             if header.has(FIRST) {
-                link = record::link(header.checksum);
+                link = checksum::link(header.checksum);
             }
             let space = header.len().next_multiple_of(GRAIN);
             words.push((Word::new(offset, space, *hash, &header), runs[run].segment));

@@ -13,13 +13,13 @@ use crate::error::Result;
 use crate::failpoints::Failpoints;
 use crate::index::{Found, Index, Leaf, Spot};
 use crate::locks::Locks;
-use crate::media::Use;
+use crate::media::record::Record;
+use crate::media::uses::Use;
+use crate::media::word::Word;
 use crate::options::Options;
 use crate::raw::Claim;
-use crate::record::Record;
 use crate::settle::Settler;
 use crate::space::Space;
-use crate::word::Word;
 use crate::writer::{State, Writers};
 
 /// Keys that are prefetched at once.
@@ -127,7 +127,7 @@ impl Core {
         let mut spots = [(0, Spot { leaf: 0, layout: 0 }); AHEAD];
         let all = keys.iter().zip(&mut spots);
         for (key, found) in all {
-            let hash = crate::record::hash(key);
+            let hash = crate::media::key::hash(key);
             *found = (hash, self.index.spot(pin, key));
             self.index.leaf(found.1).prefetch_head();
             self.locks.prefetch(hash);
@@ -154,7 +154,7 @@ impl Core {
             let older = self.record(pin, record.header.prev)?;
             // Older each time, so this ends, whatever the media say.
             if older.header.ts >= record.header.ts || older.key() != record.key() {
-                return Err(crate::record::damaged(record.offset, "what it calls its last version is none"));
+                return Err(crate::media::record::damaged(record.offset, "what it calls its last version is none"));
             }
             record = older;
         }
@@ -178,7 +178,7 @@ impl Core {
         if !self.index.leaf(spot).words(spot.layout, &mut words) {
             return Ok(false);
         }
-        let mut alike = words.into_iter().filter(|word| word.tag() == crate::word::tag(hash));
+        let mut alike = words.into_iter().filter(|word| word.tag() == crate::media::word::tag(hash));
         alike.try_for_each(|word| self.record(pin, word.offset()).map(drop))?;
         Ok(true)
     }
@@ -188,11 +188,15 @@ impl Core {
         let segment = self.space.number(record.offset);
         let checksummed = match segment.map(|segment| self.space.used(segment)) {
             Some(Use::Log { writer, sequence, .. }) => {
-                record.is_checksummed(&self.key, crate::record::place(record.offset, writer, sequence))
+                record.is_checksummed(&self.key, crate::media::checksum::place(record.offset, writer, sequence))
             }
             _ => false,
         };
-        if checksummed { Ok(()) } else { Err(crate::record::damaged(record.offset, "it does not match its checksum")) }
+        if checksummed {
+            Ok(())
+        } else {
+            Err(crate::media::record::damaged(record.offset, "it does not match its checksum"))
+        }
     }
 
     /// Waits for those that may be about to publish versions in this leaf that a snapshot at `limit` must show: who has a smaller timestamp, or does not know it
@@ -226,5 +230,10 @@ impl Core {
                     || !hash.is_none_or(|hash| self.locks.owner(hash).is_some_and(|tx_slot| writer.is_of(tx_slot)))
             });
         }
+    }
+
+    /// How many leaves there are, for who keeps room for their nodes.
+    pub(crate) fn note_leaves(&self) {
+        self.space.reserve.note_leaves(self.index.leaf_count());
     }
 }

@@ -5,16 +5,18 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use pmem::{Area, Pool, Region};
 
 use crate::active::Active;
-use crate::cell::{Cell, PAGE};
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::index::Index;
 use crate::locks::Locks;
-use crate::media::{Checkpoint, FORMAT, FORMAT_1, WRITERS};
-use crate::options::{NAME, Options, REGION_KIND};
+use crate::media::cell::{Cell, PAGE};
+use crate::media::checkpoint::{Checkpoint, FORMAT, FORMAT_1, WRITERS};
+use crate::media::regions::TABLE;
+use crate::media::regions::{NAME, REGION_KIND};
+use crate::media::watermark::{self, Watermark};
+use crate::options::Options;
 use crate::settle::Settler;
 use crate::space::Space;
-use crate::watermark::{self, Watermark};
 use crate::writer::Writers;
 
 /// Stores that this process has opened.
@@ -35,9 +37,6 @@ const WATERMARKS_AT: u64 = 2 * PAGE;
 pub(crate) fn table_bytes(segment: u64) -> u64 {
     cell_bytes(FORMAT) + (segment / 4).clamp(4096, 256 << 10)
 }
-
-/// Its name.
-pub(crate) const TABLE: &str = "kv.table";
 
 /// Makes a store in `pool`. The checkpoint comes last: without it there is no store.
 pub(crate) fn create(pool: &Pool, options: &Options) -> Result<Core> {

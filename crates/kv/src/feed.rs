@@ -10,9 +10,12 @@ use crate::Timestamp;
 use crate::active::Pin;
 use crate::core::Core;
 use crate::error::{Error, Result};
-use crate::media::{Mark, Use, WRITERS};
+use crate::media::checkpoint::WRITERS;
+use crate::media::header::{HEADER, MOVED, TOMBSTONE};
+use crate::media::mark::Mark;
+use crate::media::record::Record;
+use crate::media::uses::Use;
 use crate::raw::Claim;
-use crate::record::{HEADER, MOVED, Record, TOMBSTONE};
 use crate::store::Store;
 
 /// A committed change of a key.

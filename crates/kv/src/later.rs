@@ -16,7 +16,7 @@ use pmem::sync::Watched;
 
 use crate::Timestamp;
 use crate::error::{Error, Result};
-use crate::media::WRITERS;
+use crate::media::checkpoint::WRITERS;
 use crate::raw::Held;
 use crate::tx::Transaction;
 

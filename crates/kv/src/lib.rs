@@ -139,7 +139,6 @@ mod alone;
 mod background;
 mod backup;
 mod bounded;
-mod cell;
 mod check;
 mod commit;
 mod compact;
@@ -161,16 +160,13 @@ mod neighbours;
 mod nodes;
 mod options;
 mod order;
-mod origin;
 mod pairs;
 mod queue;
 #[allow(unsafe_code)]
 mod raw;
-mod record;
 mod recovery;
 #[cfg(feature = "replication")]
 mod replicated;
-mod reserve;
 mod retry;
 mod rows;
 mod salvaged;
@@ -187,8 +183,6 @@ mod time;
 mod traits;
 mod tx;
 mod wait;
-mod watermark;
-mod word;
 mod work;
 mod writer;
 
@@ -196,9 +190,8 @@ pub use ::tx::{Isolation, Keys};
 #[cfg(not(feature = "replication"))]
 use alone as replicated;
 pub use backup::{Backup, restore};
-pub use bounded::Durability;
 pub use check::{Checked, Problem};
-pub use error::{ConflictWith, Error, Key, Result};
+pub use error::{ConflictWith, DecodeError, Error, Key, Result};
 #[cfg(not(feature = "failpoints"))]
 use failpoints::Step;
 #[cfg(feature = "failpoints")]
@@ -208,9 +201,10 @@ pub use feed::{Changed, Changes};
 pub use follower::{Follower, FollowerStatus, NotPromoted};
 pub use later::Commit;
 pub use load::{Loaded, Loader};
-pub use options::{NAME, Opening, Options, Part, REGION_KIND};
+pub use media::key::{KEY_MAX, VALUE_MAX};
+pub use media::regions::{NAME, REGION_KIND};
+pub use options::{Durability, Opening, Options, Part};
 pub use pairs::Pairs;
-pub use record::{KEY_MAX, VALUE_MAX};
 pub use salvaged::{CutLog, Salvaged};
 pub use stats::Stats;
 #[cfg(feature = "replication")]
@@ -219,7 +213,7 @@ pub use store::{Batch, Snapshot, Store};
 #[cfg(feature = "serde")]
 pub use table::Json;
 pub use table::{
-    DecodeError, Entries, KeyCode, KeyOf, KeyRange, Plain, PrefixOf, Reader, TABLE_NAME_MAX, Table, TableOn, ValueCode,
+    Entries, KeyCode, KeyOf, KeyRange, Plain, PrefixOf, Reader, TABLE_NAME_MAX, Table, TableOn, ValueCode,
 };
 pub use time::Timestamp;
 pub use tx::{Pair, Scan, Transaction};

@@ -16,11 +16,13 @@ use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::index::{Leaf, Spot};
 use crate::locks::{Locks, Tried};
+use crate::media::checksum;
+use crate::media::header::{self, GRAIN, HEADER, Header};
+use crate::media::key::{self, RECORDS};
+use crate::media::record::Record;
+use crate::media::word::Word;
 use crate::raw::{self, Claim};
-use crate::record::{self, GRAIN, HEADER, Header, Record};
-use crate::table::types::RECORDS;
 use crate::time::Now;
-use crate::word::Word;
 use crate::writer::{Log, Run, Writer};
 
 /// Lines that are put together on the stack: header, key, and what of the value is on a line with them.
@@ -101,7 +103,7 @@ impl Core {
         {
             return Ok(None);
         }
-        let hash = record::hash(key);
+        let hash = key::hash(key);
         self.locks.prefetch(hash);
         let pin = self.active.pin()?;
         let spot = self.index.spot(&pin, key);
@@ -159,7 +161,7 @@ impl Core {
     #[inline]
     fn write_alone(&self, pin: &Pin<'_>, put: &Put<'_>, ts: u64, old: Word, log: &mut Log) -> Result<Option<bool>> {
         crate::failpoints::before_barrier();
-        let mut header = Header::new(put.key, put.value, record::FIRST);
+        let mut header = Header::new(put.key, put.value, header::FIRST);
         header.ts = ts;
         header.prev = if old.is_none() { 0 } else { old.offset() };
         header.generation = self.generation;
@@ -172,19 +174,22 @@ impl Core {
         head[HEADER as usize..key_end].copy_from_slice(put.key);
         head[key_end..].copy_from_slice(front);
         head[..HEADER as usize].copy_from_slice(pmem::bytes_of(&header));
-        let place = record::place(put.run.offset, put.writer, put.run.sequence);
+        let place = checksum::place(put.run.offset, put.writer, put.run.sequence);
         let (at, behind) = (put.run.offset, put.run.offset + head.len() as u64);
         let streaming = Streaming;
         let one_pass = rest.len() >= ONE_PASS
             && !self.failpoints.skips(Step::ChecksumAll)
             && !self.failpoints.skips(Step::ChecksumLast);
         let checksum = if one_pass {
-            let covered = record::checksummed(head);
-            record::bound(raw::store_checksumming(Claim::Writer, &self.pool, &self.key, behind, covered, rest)?, place)
+            let covered = checksum::checksummed(head);
+            checksum::bound(
+                raw::store_checksumming(Claim::Writer, &self.pool, &self.key, behind, covered, rest)?,
+                place,
+            )
         } else if self.failpoints.skips(Step::ChecksumAll) {
-            record::checksum_parts(&self.key, &head[..HEADER as usize], &[], place)
+            checksum::checksum_parts(&self.key, &head[..HEADER as usize], &[], place)
         } else {
-            record::checksum_parts(&self.key, head, rest, place)
+            checksum::checksum_parts(&self.key, head, rest, place)
         };
         head[..8].copy_from_slice(&checksum.to_le_bytes());
         if self.failpoints.skips(Step::ChecksumLast) {
@@ -207,7 +212,7 @@ impl Core {
             self.pool.drain().map_err(|source| Error::InDoubt { source })?;
         }
         std::mem::forget(streaming); // the drain has waited for them
-        log.link = record::link(checksum);
+        log.link = checksum::link(checksum);
         log.advance(&self.space, put.run, put.run.len as u64);
         log.is_durable();
         let word = Word::new(put.run.offset, put.run.len as u64, put.hash, &header);

@@ -11,10 +11,10 @@ use crate::compact::TOGETHER;
 use crate::core::Core;
 use crate::error::Result;
 use crate::index::{Listed, SHORT};
+use crate::media::record::Record;
 use crate::raw::Claim;
-use crate::record::Record;
 use crate::settle::Settler;
-use crate::space::Need;
+use crate::space::need::Need;
 
 /// So many leaves are worth a turn of the background thread.
 const WORTHWHILE: u64 = 64;

@@ -5,9 +5,12 @@ use std::collections::BTreeMap;
 use pmem::{ChecksumKey, Pool};
 
 use crate::error::{Error, Result};
-use crate::media::{FANOUT, NODE, Node, Use};
+use crate::media::node::per_segment;
+use crate::media::node::{FANOUT, FENCE_INLINE, NODE, Node};
+use crate::media::uses::Use;
 use crate::raw::{self, Claim};
-use crate::space::{Need, Space};
+use crate::space::Space;
+use crate::space::need::Need;
 
 /// Which nodes are in use.
 #[derive(Default)]
@@ -23,11 +26,6 @@ pub(crate) struct Nodes {
 struct Used {
     bits: Vec<u64>,
     count: u32,
-}
-
-/// Nodes in a segment.
-pub(crate) fn per_segment(segment_bytes: u64) -> u32 {
-    (segment_bytes / NODE) as u32
 }
 
 /// Where a node is.
@@ -192,9 +190,9 @@ pub(crate) fn read(pool: &Pool, key: &ChecksumKey, space: &Space, number: u32, k
     };
     let bytes = raw::bytes(Claim::Opening, pool, pool, at, NODE).map_err(beyond)?;
     let node: Node = pmem::from_bytes(bytes).ok_or_else(|| damaged("it does not begin where nodes do"))?;
-    let inline = (node.fence_len as usize).min(crate::media::FENCE_INLINE);
+    let inline = (node.fence_len as usize).min(FENCE_INLINE);
     let rest_len = node.fence_len as usize - inline;
-    if node.fence_len as usize > crate::record::KEY_MAX || node.count as usize > FANOUT {
+    if node.fence_len as usize > crate::media::key::KEY_MAX || node.count as usize > FANOUT {
         return Err(damaged("its lengths cannot be"));
     }
     let rest = raw::bytes(Claim::Opening, pool, pool, at + NODE, rest_len as u64).map_err(beyond)?;

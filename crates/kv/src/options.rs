@@ -6,16 +6,11 @@ use std::time::Duration;
 
 use pmem::{Domain, Pool};
 
-use crate::bounded::Durability;
 use crate::error::{Error, Result};
-use crate::origin::origin;
+use crate::media::origin::origin;
+use crate::media::regions::NAME;
 use crate::replicated::{self, Copies};
 use crate::store::Store;
-
-/// Kind of the region with the records, in the directory of the pool.
-pub const REGION_KIND: pmem::RegionKind = pmem::RegionKind::Other(17);
-/// Name of a store in a pool of its own, and of the pool's engine.
-pub const NAME: &str = "kv";
 
 /// Options of a store.
 ///
@@ -47,6 +42,17 @@ pub struct Options {
     pub(crate) without: Option<crate::Step>,
     #[cfg(any(feature = "failpoints", feature = "testing"))]
     pub(crate) every: u32,
+}
+
+/// What a commit waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// Its barrier: durable when it returns, and seen by nobody before.
+    Durable,
+    /// Nothing, unless more than this many commits would be at risk.
+    Bounded(u32),
+    /// A write quorum of the copies of the store's log: see `Options::replicated`, of the feature `replication`. Seen by nobody before.
+    Replicated,
 }
 
 /// How far the opening of a store has come.
@@ -117,7 +123,7 @@ impl Options {
             #[cfg(feature = "failpoints")]
             without: None,
             #[cfg(any(feature = "failpoints", feature = "testing"))]
-            every: crate::watermark::EVERY,
+            every: crate::media::watermark::EVERY,
         }
     }
 
@@ -269,7 +275,7 @@ impl Options {
         #[cfg(any(feature = "failpoints", feature = "testing"))]
         return self.every;
         #[cfg(not(any(feature = "failpoints", feature = "testing")))]
-        crate::watermark::EVERY
+        crate::media::watermark::EVERY
     }
 
     fn check(&self) -> Result<()> {

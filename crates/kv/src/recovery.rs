@@ -15,21 +15,27 @@ use pmem::{LINE, Pool};
 
 use crate::Step;
 use crate::active::Pin;
-use crate::cell::{Cell, format, is_unmade};
 use crate::core::Core;
-use crate::create::{TABLE, assemble, cell_bytes, failpoints, split};
+use crate::create::{assemble, cell_bytes, failpoints, split};
 use crate::error::{Error, Result};
 use crate::index::{Index, SLOTS};
-use crate::media::{CHUNK, Checkpoint, FANOUT, FORMAT, LEAF, Mark, Node, ROOT, Use, WRITERS};
+use crate::media::cell::{Cell, format, is_unmade};
+use crate::media::checkpoint::{Checkpoint, FORMAT, WRITERS};
+use crate::media::header::{self, FIRST, GRAIN, HEADER, JOINED, MOVED};
+use crate::media::mark::Mark;
+use crate::media::node::{self, CHUNK, FANOUT, LEAF, Node, ROOT};
+use crate::media::record::Record;
+use crate::media::regions::{NAME, REGION_KIND, TABLE};
+use crate::media::uses::Use;
+use crate::media::watermark::Watermark;
+use crate::media::word::{Word, tag};
+use crate::media::{checksum, key};
 use crate::nodes::{self, Nodes};
-use crate::options::{NAME, Options, Part, REGION_KIND};
+use crate::options::{Options, Part};
 use crate::raw::Claim;
-use crate::record::{self, FIRST, GRAIN, HEADER, JOINED, MOVED, Record};
 use crate::salvaged::{CutLog, Salvaged};
 use crate::settle::{List, Settler};
 use crate::space::Space;
-use crate::watermark::Watermark;
-use crate::word::{Word, tag};
 use crate::writer::{Dead, Tombstone};
 use prefix::Kept;
 
@@ -83,7 +89,7 @@ pub(crate) fn open(pool: &Pool, options: &Options) -> Result<Core> {
         return Err(Error::Damaged { what: "checkpoint", offset: place, why });
     }
     let counts = [checkpoint.number, checkpoint.clock, checkpoint.commit_number];
-    if let Some(count) = counts.into_iter().find(|count| *count >= record::COUNT_MAX) {
+    if let Some(count) = counts.into_iter().find(|count| *count >= header::COUNT_MAX) {
         let why = format!("nothing was ever counted to {count}");
         return Err(Error::Damaged { what: "checkpoint", offset: 0, why });
     }
@@ -179,7 +185,7 @@ fn load(
             let mut chunk = Vec::with_capacity(FANOUT);
             let mut checksums = Vec::with_capacity(FANOUT);
             for number in &numbers {
-                if number / nodes::per_segment(space.segment_bytes) >= space.count() {
+                if number / node::per_segment(space.segment_bytes) >= space.count() {
                     return Err(damaged(space, list, "it leads nowhere"));
                 }
                 let (node, fence) = nodes::read(pool, key, space, *number, LEAF)?;
@@ -238,7 +244,7 @@ fn load_leaf(
         // A leaf with such a key cannot be split when logs are read.
         let is_known = |word: &Word| {
             let record = Record::at(Claim::Opening, pool, pool, word.offset());
-            record.is_ok_and(|record| tag(record::hash(record.key())) == word.tag())
+            record.is_ok_and(|record| tag(key::hash(record.key())) == word.tag())
         };
         let before = words.len();
         words.retain(is_known);
@@ -279,7 +285,7 @@ fn load_leaf(
 }
 
 fn take(nodes: &mut Nodes, space: &Space, number: u32, count: u32) -> Result<()> {
-    let per = nodes::per_segment(space.segment_bytes);
+    let per = node::per_segment(space.segment_bytes);
     let exists = number / per < space.count() && space.used(number / per) == Use::Nodes;
     if exists && nodes.mark(space, number, count) {
         Ok(())
@@ -366,7 +372,7 @@ fn replay(core: &Core) -> Result<Vec<CutLog>> {
                 clock = clock.max(record.header.ts);
                 reading.apply(*record, &mut dead, &mut tombstones)?;
             }
-            reading.link = record::link(whole.records[0].header.checksum);
+            reading.link = checksum::link(whole.records[0].header.checksum);
             if whole.end.sequence != reading.at.sequence {
                 let read = pieces.range(at.sequence..whole.end.sequence).count() as u64;
                 core.options.progress.tell(Part::Logs, done + read, of);
@@ -464,7 +470,7 @@ fn holds_records(core: &Core, number: u32) -> bool {
     let Use::Log { writer, sequence, .. } = core.space.used(number) else { return false };
     let at = core.space.offset(number);
     let record = Record::at(Claim::Opening, core, &core.pool, at);
-    record.is_ok_and(|record| record.is_checksummed(&core.key, record::place(at, writer, sequence)))
+    record.is_ok_and(|record| record.is_checksummed(&core.key, checksum::place(at, writer, sequence)))
 }
 
 impl<'a> Reading<'a> {
@@ -573,7 +579,7 @@ impl<'a> Reading<'a> {
         }
         let offset = piece.base + place.at;
         let head = self.if_readable(crate::raw::bytes(Claim::Opening, self.core, &self.core.pool, offset, HEADER))?;
-        let Some(header) = head.and_then(pmem::view::<record::Header>) else { return Ok(None) };
+        let Some(header) = head.and_then(pmem::view::<header::Header>) else { return Ok(None) };
         // What an earlier life of the store left here, when the table did not keep that it had the segment.
         if !header.is_since(piece.generation) && !self.core.failpoints.skips(Step::Generations) {
             return Ok(None);
@@ -582,7 +588,7 @@ impl<'a> Reading<'a> {
             return Ok(None);
         }
         let record = self.if_readable(Record::at(Claim::Opening, self.core, &self.core.pool, offset))?;
-        let named = record::place(offset, self.writer, place.sequence);
+        let named = checksum::place(offset, self.writer, place.sequence);
         let whole = |record: &Record<'_>| {
             record.is_checksummed(&self.core.key, named) || self.core.failpoints.skips(Step::VerifyChecksum)
         };
@@ -617,7 +623,7 @@ impl<'a> Reading<'a> {
         if !core.pool.is_read_only() {
             core.pool.flush(record.offset, record.header.len())?;
         }
-        let hash = record::hash(record.key());
+        let hash = key::hash(record.key());
         let (spot, present) = core.index.find(self.pin, record.key(), hash)?;
         if let Some((_, present)) = present {
             let ts = Record::at(Claim::Opening, core, &core.pool, present.offset())?.header.ts;

@@ -11,7 +11,7 @@ use tx::{Backoff, Isolation, RetryPolicy};
 
 use crate::core::Core;
 use crate::error::{ConflictWith, Error, Key, Result};
-use crate::record;
+use crate::media::key;
 use crate::store::Store;
 use crate::tx::{Mode, Transaction};
 
@@ -95,7 +95,7 @@ impl Store {
             if mode.age == 0 {
                 mode = Mode { locking: true, age: core.ages.fetch_add(1, Relaxed), follows: false };
             }
-            let lock = record::hash(&key);
+            let lock = key::hash(&key);
             if !key.is_empty() && !wanted.contains(&lock) {
                 wanted.push(lock);
                 wanted.sort_unstable();

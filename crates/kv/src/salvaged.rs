@@ -6,8 +6,8 @@ use std::fmt;
 use pmem::LINE;
 
 use crate::error::Result;
-use crate::media::Mark;
-use crate::record;
+use crate::media::key;
+use crate::media::mark::Mark;
 use crate::recovery::Reading;
 use crate::store::Store;
 
@@ -77,7 +77,7 @@ impl Reading<'_> {
                 match self.checksummed(Mark { sequence: *sequence, at })? {
                     Some(record) => {
                         records += 1;
-                        keys.insert(record::hash(record.key()));
+                        keys.insert(key::hash(record.key()));
                         at += record.space();
                     }
                     // A commit begins on a line.

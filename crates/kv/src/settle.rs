@@ -15,15 +15,19 @@ use pmem::sync::switch_point;
 
 use crate::Step;
 use crate::active::Pin;
-use crate::cell::Cell;
 use crate::core::Core;
 use crate::error::Result;
 use crate::index::NO_NODE;
-use crate::media::{CHUNK, Checkpoint, FANOUT, FENCE_INLINE, Mark, Node, ROOT, Use, WRITERS};
+use crate::media::cell::Cell;
+use crate::media::checkpoint::{Checkpoint, WRITERS};
+use crate::media::mark::Mark;
+use crate::media::node::{self, CHUNK, FANOUT, FENCE_INLINE, Node, ROOT};
+use crate::media::record::Record;
+use crate::media::uses::Use;
+use crate::media::word::Word;
 use crate::nodes::{self, Nodes};
 use crate::raw::Claim;
-use crate::record::Record;
-use crate::word::Word;
+use crate::space::Space;
 use crate::writer::{Dead, Tombstone};
 
 /// Bytes of new records that are worth a checkpoint.
@@ -104,6 +108,12 @@ impl Settler {
         }
     }
 
+    /// Says how many nodes there are, for who keeps room for them.
+    pub(crate) fn note_nodes(&self, space: &Space) {
+        let more = self.long.values().map(|span| u64::from(span - 1)).sum();
+        space.reserve.note_nodes(self.nodes.room(space.segment_bytes), more);
+    }
+
     /// The mark that recovery would begin at.
     pub(crate) fn mark(&self, writer: usize) -> Mark {
         Mark::from_word(self.cell.get().marks[writer])
@@ -160,7 +170,7 @@ impl Core {
             settler.chunks.extend(chunks);
             settler.nodes.far = None;
             // What it has taken comes back only with the next one.
-            self.space.reserve.note_nodes(&settler, self.space.segment_bytes);
+            settler.note_nodes(&self.space);
             self.pool.drain()?; // the next one takes these nodes as they are, and another thread may make it
             return Err(error);
         }
@@ -244,7 +254,7 @@ impl Core {
     fn write_leaves(&self, settler: &mut Settler, pin: &Pin<'_>, number: u64, gathered: &mut Gathered) -> Result<()> {
         let mut from = Some(Vec::new());
         let mut words = Vec::new();
-        let per = nodes::per_segment(self.space.segment_bytes);
+        let per = node::per_segment(self.space.segment_bytes);
         while let Some(key) = from.take() {
             let (mut list, mut checksums) = (Vec::with_capacity(FANOUT), Vec::with_capacity(FANOUT));
             // Nobody waits for this who splits leaves. One that is split behind this has changed, and waits for the next checkpoint with all it has then.
@@ -328,7 +338,7 @@ impl Core {
         gathered: &mut Gathered,
     ) -> Result<()> {
         let first = leaves.first().copied().unwrap_or(NO_NODE);
-        let per = nodes::per_segment(self.space.segment_bytes);
+        let per = node::per_segment(self.space.segment_bytes);
         if let Some(was) = settler.chunks.remove(&first) {
             if was.leaves == leaves && was.children == children && !settler.nodes.is_far(was.node / per) {
                 gathered.lists.push((was.node, was.checksum));
@@ -394,7 +404,7 @@ impl Core {
         settler.tombstones.extend(gathered.tombstones);
         self.drop_tombstones(settler, oldest)?;
         settler.nodes.give_back(&self.space);
-        self.space.reserve.note_nodes(settler, self.space.segment_bytes);
+        settler.note_nodes(&self.space);
         self.note_leaves();
         self.free_segments(settler);
         // A small store is settled often: that costs it little, and what waits would be most of its file.
@@ -419,7 +429,7 @@ impl Core {
                 continue;
             }
             // Under the key's lock: who is about to supersede it has seen it, and gives it up himself.
-            let hash = crate::record::hash(&tombstone.key);
+            let hash = crate::media::key::hash(&tombstone.key);
             if self.locks.try_lock(hash, &pin) != crate::locks::Tried::Taken {
                 kept.push(tombstone);
                 continue;

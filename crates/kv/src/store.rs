@@ -8,15 +8,16 @@ use std::time::Duration;
 use pmem::{Domain, Pool};
 use tx::Isolation;
 
+use crate::Timestamp;
 use crate::background::Background;
 use crate::core::Core;
 use crate::error::{Error, Result};
+use crate::media::key;
 use crate::options::Options;
 use crate::replicated::Replicated;
 use crate::scan::Range;
 use crate::stats::Stats;
 use crate::tx::{Mode, Scan, Transaction};
-use crate::{Timestamp, record};
 
 /// An open store. Any number of threads use it at once, by reference.
 ///
@@ -103,7 +104,7 @@ impl Store {
 
     pub(crate) fn start(core: Core) -> Result<Self> {
         core.note_leaves();
-        core.space.reserve.note_nodes(&core.settler.lock(), core.space.segment_bytes);
+        core.settler.lock().note_nodes(&core.space);
         let core = Arc::new_cyclic(|this| Core { this: this.clone(), ..core });
         let background = Background::start(&core);
         let closing = Closing(Some(Arc::clone(&core)));
@@ -169,7 +170,7 @@ impl Store {
     pub fn view<R>(&self, key: impl AsRef<[u8]>, look: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
         let key = key.as_ref();
         let pin = self.core.active.pin()?;
-        let seen = self.core.read(&pin, key, record::hash(key), pin.snapshot, None, None)?;
+        let seen = self.core.read(&pin, key, key::hash(key), pin.snapshot, None, None)?;
         let now = crate::time::Now::default();
         Ok(look(seen.record.filter(|record| record.is_live(&now)).map(|record| record.value())))
     }
@@ -457,7 +458,8 @@ impl Core {
     /// A key may become the fence of a leaf, whose node must fit in a segment.
     #[inline]
     pub(crate) fn check_key(&self, key: &[u8]) -> Result<()> {
-        let max = (self.space.segment_bytes - crate::media::NODE) / crate::media::NODE * crate::media::NODE;
+        let max =
+            (self.space.segment_bytes - crate::media::node::NODE) / crate::media::node::NODE * crate::media::node::NODE;
         if key.len() as u64 <= max {
             return Ok(());
         }

@@ -10,8 +10,8 @@ use tx::Isolation;
 
 use crate::core::Core;
 use crate::error::{Error, Result};
+use crate::media::record::Record;
 use crate::raw::Claim;
-use crate::record::Record;
 use crate::store::Store;
 use crate::time::Now;
 use crate::tx::{Mode, Transaction};

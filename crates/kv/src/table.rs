@@ -21,8 +21,8 @@ pub use self::key::{KeyCode, KeyOf};
 pub use self::range::{KeyRange, PrefixOf};
 #[cfg(feature = "serde")]
 pub use self::value::Json;
-pub use self::value::{DecodeError, Plain, ValueCode};
-use crate::error::{Error, Key, Result};
+pub use self::value::{Plain, ValueCode};
+use crate::error::{DecodeError, Error, Key, Result};
 use crate::store::{Snapshot, Store};
 use crate::tx::{Scan, Transaction};
 

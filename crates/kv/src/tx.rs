@@ -11,10 +11,11 @@ use crate::commit::Terms;
 use crate::core::{AHEAD, Core};
 use crate::error::{ConflictWith, Error, Key, Result};
 use crate::locks::{Stop, Tried};
+use crate::media::header::{self, TOMBSTONE};
+use crate::media::key::{self, KEY_MAX, RECORDS, VALUE_MAX};
+use crate::media::record;
 use crate::raw::Claim;
-use crate::record::{self, KEY_MAX, TOMBSTONE, VALUE_MAX};
 use crate::scan::{Range, Scanner};
-use crate::table::types::RECORDS;
 use crate::time::Now;
 use crate::work::{Read, Scanned, Work};
 
@@ -131,7 +132,7 @@ impl<'s> Transaction<'s> {
 
     #[inline]
     fn try_get(&self, key: &[u8]) -> Result<Option<&[u8]>> {
-        let hash = record::hash(key);
+        let hash = key::hash(key);
         {
             let work = self.work.borrow();
             if !work.writes.is_empty()
@@ -208,7 +209,7 @@ impl<'s> Transaction<'s> {
     }
 
     /// What is locked stays as it is; a range does not. So whatever is locked after one was read must be older than that.
-    fn agrees(&self, key: &[u8], newest: Option<crate::record::Record<'_>>) -> Result<()> {
+    fn agrees(&self, key: &[u8], newest: Option<crate::media::record::Record<'_>>) -> Result<()> {
         match (self.scanned_at.get(), newest) {
             (Some(at), Some(record)) if record.header.ts > at => {
                 Err(Error::Conflict { key: Key(key.to_vec()), with: ConflictWith::Committed(record.header.ts.into()) })
@@ -269,7 +270,7 @@ impl<'s> Transaction<'s> {
 
     /// Whether it has itself written this key.
     pub(crate) fn has_written(&self, key: &[u8]) -> bool {
-        self.work.borrow().find(record::hash(key), key).is_some()
+        self.work.borrow().find(key::hash(key), key).is_some()
     }
 
     // ---- write ------------------------------------------------------------------------------------------------
@@ -334,7 +335,7 @@ impl<'s> Transaction<'s> {
             return Ok(None);
         }
         let work = self.work.borrow();
-        if let Some(at) = work.find(record::hash(key), key) {
+        if let Some(at) = work.find(key::hash(key), key) {
             return Ok(work.expires(&work.writes[at]));
         }
         Ok(self.committed(key)?.and_then(|record| record.expires()))
@@ -358,16 +359,16 @@ impl<'s> Transaction<'s> {
     /// As [`get`](Self::get).
     pub fn version(&self, key: impl AsRef<[u8]>) -> Result<Option<Timestamp>> {
         let key = key.as_ref();
-        if self.get(key)?.is_none() || self.work.borrow().find(record::hash(key), key).is_some() {
+        if self.get(key)?.is_none() || self.work.borrow().find(key::hash(key), key).is_some() {
             return Ok(None);
         }
         Ok(self.committed(key)?.map(|record| record.header.ts.into()))
     }
 
     /// What `get` finds if it is not this transaction's own.
-    fn committed(&self, key: &[u8]) -> Result<Option<crate::record::Record<'_>>> {
+    fn committed(&self, key: &[u8]) -> Result<Option<crate::media::record::Record<'_>>> {
         let limit = if self.locks_reads() { u64::MAX } else { self.pin.snapshot };
-        Ok(self.core.read(&self.pin, key, record::hash(key), limit, None, None)?.record)
+        Ok(self.core.read(&self.pin, key, key::hash(key), limit, None, None)?.record)
     }
 
     fn write(&mut self, key: &[u8], value: Option<(&[u8], Option<u64>)>) -> Result<bool> {
@@ -389,11 +390,11 @@ impl<'s> Transaction<'s> {
     fn try_write(&mut self, key: &[u8], value: Option<(&[u8], Option<u64>)>) -> Result<bool> {
         check_len(key, value.map(|(value, _)| value))?;
         self.core.check_key(key)?;
-        let hash = record::hash(key);
+        let hash = key::hash(key);
         let numbered = self.core.bound.is_on();
         let encode = |image: &mut Vec<u8>, first: bool| {
             // The first record has the commit's number.
-            let flags = if numbered && first { record::NUMBERED } else { 0 };
+            let flags = if numbered && first { header::NUMBERED } else { 0 };
             match value {
                 Some((value, expires)) => record::encode(image, key, value, flags, expires),
                 None => record::encode(image, key, &[], flags | TOMBSTONE, None),
@@ -439,7 +440,7 @@ impl<'s> Transaction<'s> {
     fn note_missed(&mut self, hash: u64, key: &[u8], spot: crate::index::Spot) {
         let work = self.work.get_mut();
         let missed = work.miss(key);
-        work.reads.push(Read { hash, spot, slot: 0, word: crate::word::Word::NONE, ts: 0, record: 0, missed });
+        work.reads.push(Read { hash, spot, slot: 0, word: crate::media::word::Word::NONE, ts: 0, record: 0, missed });
     }
 
     // ---- locks ------------------------------------------------------------------------------------------------
@@ -593,7 +594,7 @@ pub struct Scan<'t> {
     /// Own writes in the range, the next one last.
     own: Vec<usize>,
     /// A record that comes behind an own write.
-    waiting: Option<crate::record::Record<'t>>,
+    waiting: Option<crate::media::record::Record<'t>>,
     range: Range,
     /// Timestamps of what was found, for validation.
     found: Vec<u64>,

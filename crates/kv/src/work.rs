@@ -5,9 +5,9 @@ use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
 use std::ops::{Bound, Range};
 
 use crate::index::Spot;
-use crate::record::{self, HEADER, Header, TOMBSTONE};
+use crate::media::header::{self, HEADER, Header, TOMBSTONE};
+use crate::media::word::Word;
 use crate::time::Now;
-use crate::word::Word;
 use crate::writer::Run;
 
 /// Writes that are looked through one by one; more have a table.
@@ -199,7 +199,7 @@ impl Work {
 
     pub(crate) fn expires(&self, write: &Write) -> Option<u64> {
         let at = write.at + HEADER as usize;
-        let has = self.header(write.at).has(record::EXPIRES);
+        let has = self.header(write.at).has(header::EXPIRES);
         has.then(|| u64::from_le_bytes(self.image[at..at + 8].try_into().unwrap_or_default()))
     }
 
@@ -291,19 +291,19 @@ impl Work {
             header.generation = known.generation;
             header.rest = (known.behind + count - 1 - at) as u32;
             // It may have been finished before, at another place in another group.
-            header.key_len_flags &= !(record::FIRST | record::JOINED);
+            header.key_len_flags &= !(header::FIRST | header::JOINED);
             match known.link {
                 Some(link) if at == 0 => {
-                    header.key_len_flags |= record::FIRST;
+                    header.key_len_flags |= header::FIRST;
                     header.link = link;
-                    if header.has(record::NUMBERED) {
+                    if header.has(header::NUMBERED) {
                         let end = write.at + header.key_at() as usize;
                         self.image[end - 16..end - 8].copy_from_slice(&known.number.0.to_le_bytes());
                         self.image[end - 8..end].copy_from_slice(&known.number.1.to_le_bytes());
                     }
                 }
                 Some(_) => {}
-                None => header.key_len_flags |= record::JOINED,
+                None => header.key_len_flags |= header::JOINED,
             }
             self.set_header(write.at, &header);
             header.checksum = checksum(&self.image[write.at..write.at + header.len() as usize], &write);

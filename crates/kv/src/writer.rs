@@ -12,12 +12,15 @@ use pmem::{ChecksumKey, LINE, Pool};
 
 use crate::active::Pin;
 use crate::error::{Error, Result};
-use crate::media::{Checkpoint, Mark, Use, WRITERS};
-use crate::record::GRAIN;
-use crate::space::{Need, Segments, Space};
+use crate::media::checkpoint::{Checkpoint, WRITERS};
+use crate::media::header::GRAIN;
+use crate::media::mark::Mark;
+use crate::media::uses::Use;
+use crate::media::watermark::Watermark;
+use crate::media::word::Word;
+use crate::space::need::Need;
+use crate::space::{Segments, Space};
 use crate::wait::{Parked, Wait};
-use crate::watermark::Watermark;
-use crate::word::Word;
 
 pub(crate) struct Writer {
     /// What its transaction is about to do, for readers.

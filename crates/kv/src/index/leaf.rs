@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 
 use pmem::sync::{switch_point, wait_point};
 
-use crate::word::Word;
+use crate::media::word::Word;
 
 /// Versions in a leaf.
 pub(crate) const SLOTS: usize = 64;
@@ -158,14 +158,14 @@ impl Leaf {
     #[inline]
     fn search<E>(&self, hash: u64, is_it: &mut impl FnMut(Word) -> Result<bool, E>) -> Result<Found, E> {
         let used = self.used.load(Relaxed);
-        let wanted = u64::from(crate::word::fingerprint(hash)) * LOW;
+        let wanted = u64::from(crate::media::word::fingerprint(hash)) * LOW;
         for (eight, fingerprints) in self.fingerprints.iter().enumerate() {
             let mut hits = zero_bytes(fingerprints.load(Relaxed) ^ wanted);
             while hits != 0 {
                 let slot = (eight * 8 + hits.trailing_zeros() as usize / 8) as u8;
                 hits &= hits - 1;
                 let word = self.word(slot);
-                if used >> slot & 1 == 1 && word.tag() == crate::word::tag(hash) && is_it(word)? {
+                if used >> slot & 1 == 1 && word.tag() == crate::media::word::tag(hash) && is_it(word)? {
                     return Ok(Found::Here(slot, word));
                 }
             }
@@ -192,7 +192,7 @@ impl Leaf {
     #[inline]
     pub(crate) fn likely(&self, hash: u64) -> Option<Word> {
         let word = self.word(self.first_hit(hash)? as u8);
-        (!word.is_none() && word.tag() == crate::word::tag(hash)).then_some(word)
+        (!word.is_none() && word.tag() == crate::media::word::tag(hash)).then_some(word)
     }
 
     /// The one version that may be of a key with this hash, if there is any; `None` if there are several, or the leaf stands for other keys by now.
@@ -211,7 +211,7 @@ impl Leaf {
 
     #[inline]
     fn first_hit(&self, hash: u64) -> Option<usize> {
-        let wanted = u64::from(crate::word::fingerprint(hash)) * LOW;
+        let wanted = u64::from(crate::media::word::fingerprint(hash)) * LOW;
         self.fingerprints.iter().enumerate().find_map(|(eight, fingerprints)| {
             let hits = zero_bytes(fingerprints.load(Relaxed) ^ wanted);
             (hits != 0).then(|| eight * 8 + hits.trailing_zeros() as usize / 8)
@@ -466,7 +466,7 @@ impl Drop for Locked<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Header;
+    use crate::media::header::Header;
 
     fn word(n: u64) -> Word {
         Word::new(n * 64, 64, n.wrapping_mul(0x9e37_79b9_7f4a_7c15), &Header::new(b"", b"", 0))

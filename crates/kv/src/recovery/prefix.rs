@@ -9,9 +9,12 @@ use crate::Step;
 use crate::active::Pin;
 use crate::core::Core;
 use crate::error::{Error, Result};
-use crate::media::{Checkpoint, Mark};
+use crate::media::checkpoint::Checkpoint;
+use crate::media::checksum;
+use crate::media::header::FIRST;
+use crate::media::mark::Mark;
+use crate::media::record::Record;
 use crate::raw::{self, Claim};
-use crate::record::{self, FIRST, Record};
 
 /// Which numbered commits stay.
 #[derive(Debug, Default)]
@@ -49,7 +52,7 @@ pub(super) fn find(core: &Core, checkpoint: &Checkpoint, logs: &[BTreeMap<u32, P
                 there.insert(number);
                 kept.durable = kept.durable.max(durable);
             }
-            reading.link = record::link(whole.records[0].header.checksum);
+            reading.link = checksum::link(whole.records[0].header.checksum);
             reading.at = whole.end;
         }
     }

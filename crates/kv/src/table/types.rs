@@ -10,11 +10,9 @@ use tx::Keys;
 
 use super::{KeyCode, Reader, Table, ValueCode};
 use crate::error::{Error, Result};
+use crate::media::key::RECORDS;
 use crate::store::Store;
 use crate::tx::Transaction;
-
-/// No table has an empty name, so none has these keys.
-pub(crate) const RECORDS: &[u8] = b"\0types\0";
 
 /// Entries that a table loses in one transaction.
 const TOGETHER: usize = 256;

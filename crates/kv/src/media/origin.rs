@@ -3,7 +3,7 @@
 use pmem::{Persist, Pool, TwoSlot};
 
 use crate::error::{Error, Result};
-use crate::options::REGION_KIND;
+use crate::media::regions::REGION_KIND;
 
 /// The region that says of which log a store is made.
 const REGION: &str = "kv.log";

@@ -20,11 +20,9 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::bounded::Durability;
-use crate::core::Core;
-use crate::nodes::per_segment;
-use crate::settle::Settler;
-use crate::space::Need;
+use crate::media::node::per_segment;
+use crate::options::Durability;
+use crate::space::need::Need;
 
 /// Segments that whoever has this need leaves, beside those for nodes, in a store of `count`.
 pub(crate) fn kept(need: Need, count: u32) -> u64 {
@@ -110,18 +108,15 @@ impl Reserve {
         }
     }
 
-    pub(crate) fn note_nodes(&self, settler: &Settler, segment_bytes: u64) {
-        let (all, free) = settler.nodes.room(segment_bytes);
-        let more = settler.long.values().map(|span| u64::from(span - 1)).sum();
+    /// There are segments for so many nodes, `free` of them are, and leaves take `more` beside one each.
+    pub(crate) fn note_nodes(&self, (all, free): (u64, u64), more: u64) {
         self.more.store(more, Relaxed);
         self.nodes.store(all, Relaxed);
         self.free.store(free, Relaxed);
     }
-}
 
-impl Core {
-    pub(crate) fn note_leaves(&self) {
-        let reserve = &self.space.reserve;
-        reserve.leaves.store(self.index.leaf_count(), Relaxed);
+    /// There are so many leaves.
+    pub(crate) fn note_leaves(&self, leaves: u64) {
+        self.leaves.store(leaves, Relaxed);
     }
 }

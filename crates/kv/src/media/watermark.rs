@@ -8,9 +8,10 @@
 
 use pmem::{ChecksumKey, LINE, Pool};
 
-use crate::cell::PAGE;
 use crate::error::Result;
-use crate::media::{Mark, WRITERS};
+use crate::media::cell::PAGE;
+use crate::media::checkpoint::WRITERS;
+use crate::media::mark::Mark;
 use crate::raw::{self, Claim};
 
 /// Commits of a log that its watermark may not have.

@@ -1,6 +1,8 @@
 //! Segments: who uses which, and how much of each is live. Where more come from: see `growth`.
 
 mod growth;
+pub(crate) mod need;
+pub(crate) mod reserve;
 
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
@@ -10,12 +12,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use pmem::{Area, Pool, Region, WORD};
 
 use crate::error::{Error, Result};
-use crate::media::Use;
+use crate::media::uses::Use;
+use crate::media::word::Word;
 use crate::options::Options;
-use crate::reserve::Reserve;
 use crate::rows::Rows;
-use crate::word::Word;
 use growth::Growth;
+use need::Need;
+use reserve::Reserve;
 
 /// Extents of a region, at most.
 const EXTENTS: usize = 48;
@@ -75,34 +78,6 @@ pub(crate) struct Usage {
     pub(crate) free: u64,
     pub(crate) nodes: u64,
     pub(crate) live: u64,
-}
-
-/// Who asks for a segment: each leaves something to those above.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Need {
-    /// For a checkpoint.
-    Settle,
-    /// For the last few versions in a segment, so that such a transaction finds room.
-    Last,
-    /// For other versions that are moved for it.
-    Rescue,
-    /// For a transaction that takes out more than it puts in.
-    Urgent,
-    /// For what is committed already, by whoever leads.
-    Repeat,
-    /// For versions that are moved otherwise.
-    Move,
-    /// For one that takes out as much as it puts in.
-    Replace,
-    /// For new data.
-    Data,
-}
-
-impl Need {
-    /// Of somebody for whom everything is moved that gains anything.
-    fn is_urgent(self) -> bool {
-        matches!(self, Self::Urgent | Self::Repeat)
-    }
 }
 
 /// Segments in a row that were free.
@@ -359,7 +334,7 @@ impl Space {
     /// Whether so many bytes of whoever takes most would find room if what is live were packed without a gap.
     pub(crate) fn could_hold(&self, bytes: u64) -> bool {
         let usage = self.usage();
-        let kept = crate::reserve::kept(Need::Urgent, usage.segments as u32);
+        let kept = reserve::kept(Need::Urgent, usage.segments as u32);
         let taken = usage.live.div_ceil(self.segment_bytes) + usage.nodes + kept;
         bytes <= usage.segments.saturating_sub(taken) * self.segment_bytes
     }

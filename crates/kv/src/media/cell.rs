@@ -2,7 +2,7 @@
 
 use pmem::{Area, Region, TwoSlot};
 
-use crate::media::{Checkpoint, FORMAT, FORMAT_1, format_1};
+use crate::media::checkpoint::{Checkpoint, FORMAT, FORMAT_1, format_1};
 
 pub(crate) const PAGE: u64 = 4096;
 /// Bytes from one slot to the other in format 1.

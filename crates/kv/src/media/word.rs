@@ -1,6 +1,6 @@
 //! What the index keeps of a version: eight bytes.
 
-use crate::record::{EXPIRES, GRAIN, Header, TOMBSTONE};
+use crate::media::header::{EXPIRES, GRAIN, Header, TOMBSTONE};
 
 /// Where a version is (40 bits, in grains: 16 TiB), how long (8 bits, rounded up), whether it is a tombstone, whether it expires, and 14 bits of its key's hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
