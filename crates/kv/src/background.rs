@@ -1,72 +1,13 @@
 //! The thread that makes checkpoints, so that committers need not.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
-
-use pmem::sync::Watched;
+use std::time::Instant;
 
 use crate::core::Core;
 use crate::sweep::Sweep;
-
-/// How often it looks without being called.
-const TICK: Duration = Duration::from_millis(200);
-
-/// How long who commits waits, each time, while the background thread cannot keep up: then it does.
-const BREATH: Duration = Duration::from_millis(2);
-
-/// How the background thread is called.
-#[derive(Default)]
-pub(crate) struct Signal {
-    wanted: Watched<Wanted>,
-    /// Checkpoints that were made.
-    kept: Watched<u64>,
-    stop: AtomicBool,
-    /// Whether there is one.
-    pub(crate) running: AtomicBool,
-}
-
-#[derive(Default)]
-struct Wanted {
-    checkpoint: bool,
-    look: bool,
-}
-
-impl Signal {
-    /// For a checkpoint.
-    pub(crate) fn call(&self) {
-        self.wanted.lock().checkpoint = true;
-        self.wanted.wake_one();
-    }
-
-    /// The same, and waits for the next one to be made, though not for long.
-    pub(crate) fn call_and_wait(&self) {
-        let kept = self.kept.lock();
-        self.call();
-        drop(self.kept.sleep(kept, BREATH));
-    }
-
-    /// For whatever else there is to do.
-    pub(crate) fn wake(&self) {
-        self.wanted.lock().look = true;
-        self.wanted.wake_one();
-    }
-
-    fn is_called(&self) -> bool {
-        self.wanted.lock().checkpoint || self.stop.load(Acquire)
-    }
-
-    /// Waits to be called, or woken, or until it is time to look.
-    fn wait(&self) -> Wanted {
-        let mut wanted = self.wanted.lock();
-        if !wanted.checkpoint && !wanted.look {
-            wanted = self.wanted.sleep(wanted, TICK);
-        }
-        std::mem::take(&mut *wanted)
-    }
-}
+use crate::threads::signal::{TICK, Wanted};
 
 /// The thread, as long as the store is open.
 pub(crate) struct Background {

@@ -10,7 +10,8 @@ use pmem::{DomainChoice, Draft};
 use crate::error::Result;
 use crate::load::Loaded;
 #[cfg(feature = "replication")]
-use crate::media::origin::{origin, set_origin};
+use crate::media::origin::origin;
+use crate::media::origin::set_origin;
 use crate::options::Options;
 use crate::store::{Snapshot, Store};
 use crate::{Timestamp, tx};

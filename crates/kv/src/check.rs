@@ -12,7 +12,7 @@ use crate::media::word::Word;
 use crate::media::{checksum, key};
 use crate::raw::Claim;
 use crate::store::Store;
-use crate::writer::Dead;
+use crate::writers::writer::Dead;
 
 /// What a check found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

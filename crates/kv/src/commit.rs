@@ -16,24 +16,24 @@ use std::time::Duration;
 use pmem::sync::{OwnMutex, OwnMutexGuard, switch_point};
 
 use crate::Step;
-use crate::active::Pin;
 use crate::core::Core;
+use crate::durable::group::{self, Member, Written};
+use crate::durable::leading::{Replicated, is_in_doubt};
 use crate::error::{ConflictWith, Error, Key, Result};
-use crate::group::{self, Member, Written};
 use crate::index::{Found, Spot};
+use crate::isolation::active::Pin;
+use crate::isolation::order::Place;
 use crate::media::checksum;
 use crate::media::header::{self, TOMBSTONE};
 use crate::media::record::Record;
 use crate::media::word::Word;
-use crate::order::Place;
 use crate::raw::{self, Claim};
-use crate::replicated::{Replicated, is_in_doubt};
 use crate::scan::Scanner;
 use crate::space::need::Need;
+use crate::threads::wait::Wait;
 use crate::time::Now;
-use crate::wait::Wait;
-use crate::work::{Known, Read, Work};
-use crate::writer::{Dead, Log, Run, Tombstone, Writer};
+use crate::writers::work::{Known, Read, Work};
+use crate::writers::writer::{Dead, Log, Run, Tombstone, Writer};
 
 /// How often a change is tried in a store that is full, with a checkpoint each time. What one checkpoint has moved is free behind the next but one.
 const TRIES: u32 = 8;
@@ -107,7 +107,7 @@ impl Core {
     #[inline]
     fn commit_alone(&self, pin: &Pin<'_>, work: &mut Work, terms: Terms<'_>) -> Result<u64> {
         if self.bound.is_on() {
-            self.admit()?;
+            self.bound.admit(|| self.force())?;
         }
         let (number, mut log) = self.find_room(pin, work)?;
         let writer = self.writers.get(number);

@@ -8,10 +8,11 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use pmem::sync::{OwnMutex, OwnMutexGuard};
 
-use crate::active::Pin;
+use crate::checkpoint::settler::Settler;
 use crate::core::Core;
 use crate::error::Result;
-use crate::locks::Tried;
+use crate::isolation::active::Pin;
+use crate::isolation::locks::Tried;
 use crate::media::checkpoint::WRITERS;
 use crate::media::header::{self, FIRST, GRAIN, MOVED};
 use crate::media::record::{self, Record};
@@ -19,9 +20,8 @@ use crate::media::uses::Use;
 use crate::media::word::Word;
 use crate::media::{checksum, key};
 use crate::raw::{self, Claim};
-use crate::settle::Settler;
 use crate::space::need::Need;
-use crate::writer::{Dead, Log, Run, Tombstone};
+use crate::writers::writer::{Dead, Log, Run, Tombstone};
 
 /// Versions that move in one transaction, at most.
 pub(crate) const TOGETHER: usize = 256;

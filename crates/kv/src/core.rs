@@ -1,26 +1,27 @@
 //! What all handles of a store share, and how a key is read.
 
 use std::sync::Weak;
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use pmem::sync::CachePadded;
-use pmem::{ChecksumKey, Pool};
+use pmem::{ChecksumKey, Domain, Pool};
 
 use crate::Step;
-use crate::active::{Active, Pin};
-use crate::error::Result;
+use crate::checkpoint::settler::Settler;
+use crate::durable::leading::{Leading, Replicated};
+use crate::error::{Error, Result};
 use crate::failpoints::Failpoints;
 use crate::index::{Found, Index, Leaf, Spot};
-use crate::locks::Locks;
+use crate::isolation::active::{Active, Pin};
+use crate::isolation::locks::{Around, Locks};
 use crate::media::record::Record;
 use crate::media::uses::Use;
 use crate::media::word::Word;
 use crate::options::Options;
 use crate::raw::Claim;
-use crate::settle::Settler;
 use crate::space::Space;
-use crate::writer::{State, Writers};
+use crate::writers::writer::{State, Writers};
 
 /// Keys that are prefetched at once.
 pub(crate) const AHEAD: usize = 32;
@@ -40,13 +41,13 @@ pub(crate) struct Core {
     pub(crate) locks: Locks,
     pub(crate) index: Index,
     pub(crate) writers: Writers,
-    pub(crate) group: crate::group::Group,
-    pub(crate) order: crate::order::Order,
+    pub(crate) group: crate::durable::group::Group,
+    pub(crate) order: crate::isolation::order::Order,
     pub(crate) space: Space,
     pub(crate) settler: pmem::sync::Mutex<Settler>,
-    pub(crate) bound: crate::bounded::Bound,
+    pub(crate) bound: crate::durable::bound::Bound,
     /// Of a replicated store.
-    pub(crate) replicated: Option<crate::replicated::Replicated>,
+    pub(crate) replicated: Option<crate::durable::leading::Replicated>,
     pub(crate) failpoints: Failpoints,
     /// What its opening gave up.
     pub(crate) salvaged: crate::salvaged::Salvaged,
@@ -66,9 +67,9 @@ pub(crate) struct Core {
     /// Numbers transactions that wait, oldest first.
     pub(crate) ages: CachePadded<AtomicU64>,
     pub(crate) counters: crate::stats::Counters,
-    pub(crate) queue: crate::queue::Queue,
-    pub(crate) background: crate::background::Signal,
-    pub(crate) committers: crate::later::Committers,
+    pub(crate) queue: crate::threads::queue::Queue,
+    pub(crate) background: crate::threads::signal::Signal,
+    pub(crate) committers: crate::threads::committers::Committers,
     /// The last checkpoint has left something to be freed by the next.
     pub(crate) unfinished: AtomicBool,
     /// Whether some key may expire: see `sweep`.
@@ -235,5 +236,52 @@ impl Core {
     /// How many leaves there are, for who keeps room for their nodes.
     pub(crate) fn note_leaves(&self) {
         self.space.reserve.note_leaves(self.index.leaf_count());
+    }
+
+    /// Who leads, of a replicated store.
+    pub(crate) fn leading(&self) -> Result<&Leading> {
+        self.replicated.as_ref().and_then(Replicated::leading).ok_or(Error::Follows)
+    }
+
+    /// Whether a commit waits for a device, or for the machines that have copies.
+    pub(crate) fn waits(&self) -> bool {
+        self.replicated.is_some() || self.pool.domain() == Domain::File
+    }
+
+    /// Whether it is a replicated store that does not lead.
+    pub(crate) fn follows(&self) -> bool {
+        self.replicated.as_ref().is_some_and(|replicated| replicated.leading().is_none())
+    }
+
+    /// Makes every commit that has returned durable. One barrier.
+    pub(crate) fn force(&self) -> Result<()> {
+        let leading = || self.replicated.as_ref().and_then(Replicated::leading);
+        let check = || leading().map_or(Ok(()), Leading::check);
+        self.bound.force(&self.pool, &self.key, &self.writers, &self.space, check)
+    }
+
+    /// Makes the store durable as far as it is, and lets the log forget that. The caller holds no log of a writer.
+    #[cold]
+    pub(crate) fn trim(&self, leading: &Leading, is_urgent: bool) -> Result<()> {
+        leading.trim(is_urgent, self.failpoints, || self.force().map(|()| self.bound.forced()))
+    }
+
+    /// What a record says of what is durable.
+    pub(crate) fn watermark(&self) -> u64 {
+        if self.failpoints.skips(Step::HonestWatermark) { self.bound.last() } else { self.bound.forced() }
+    }
+}
+
+impl Around for Core {
+    fn active(&self) -> &Active {
+        &self.active
+    }
+
+    fn age(&self) -> u64 {
+        self.ages.fetch_add(1, Relaxed)
+    }
+
+    fn check_usable(&self) -> pmem::Result<()> {
+        self.pool.check_usable()
     }
 }

@@ -4,20 +4,19 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use pmem::{Area, Pool, Region};
 
-use crate::active::Active;
+use crate::checkpoint::settler::Settler;
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::index::Index;
-use crate::locks::Locks;
+use crate::isolation::active::Active;
+use crate::isolation::locks::Locks;
 use crate::media::cell::{Cell, PAGE};
 use crate::media::checkpoint::{Checkpoint, FORMAT, FORMAT_1, WRITERS};
-use crate::media::regions::TABLE;
-use crate::media::regions::{NAME, REGION_KIND};
+use crate::media::regions::{NAME, REGION_KIND, TABLE};
 use crate::media::watermark::{self, Watermark};
 use crate::options::Options;
-use crate::settle::Settler;
 use crate::space::Space;
-use crate::writer::Writers;
+use crate::writers::writer::Writers;
 
 /// Stores that this process has opened.
 static OPENED: AtomicU64 = AtomicU64::new(0);
@@ -127,12 +126,12 @@ pub(crate) fn assemble(
         locks: Locks::new(options.transactions),
         index,
         writers,
-        group: crate::group::Group::default(),
-        order: crate::order::Order::default(),
+        group: crate::durable::group::Group::default(),
+        order: crate::isolation::order::Order::default(),
         space,
         settler: pmem::sync::Mutex::new(settler),
-        bound: crate::bounded::Bound::new(options.durability, checkpoint.commit_number),
-        replicated: crate::replicated::Replicated::of(options.durability),
+        bound: crate::durable::bound::Bound::new(options.durability, checkpoint.commit_number),
+        replicated: crate::durable::leading::Replicated::of(options.durability),
         failpoints: failpoints(options),
         salvaged: crate::salvaged::Salvaged::default(),
         written: pmem::sync::CachePadded(0.into()),
@@ -144,9 +143,9 @@ pub(crate) fn assemble(
         rescues: 0.into(),
         ages: pmem::sync::CachePadded(1.into()),
         counters: crate::stats::Counters::default(),
-        queue: crate::queue::Queue::new(),
-        background: crate::background::Signal::default(),
-        committers: crate::later::Committers::default(),
+        queue: crate::threads::queue::Queue::new(),
+        background: crate::threads::signal::Signal::default(),
+        committers: crate::threads::committers::Committers::new(WRITERS),
         unfinished: false.into(),
         // The first sweep finds out.
         expiring: true.into(),

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Included};
 
 use crate::Timestamp;
-use crate::active::Pin;
 use crate::core::Core;
 use crate::error::{Error, Result};
+use crate::isolation::active::Pin;
 use crate::media::checkpoint::WRITERS;
 use crate::media::header::{HEADER, MOVED, TOMBSTONE};
 use crate::media::mark::Mark;

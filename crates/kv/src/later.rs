@@ -4,20 +4,17 @@
 //! also make what was committed visible and give its locks back, whether or not the caller still looks: so nobody who waits for that, and keeps the caller's own
 //! thread busy while he does, waits forever.
 
-use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
-use pmem::sync::Watched;
 
 use crate::Timestamp;
+use crate::core::Core;
 use crate::error::{Error, Result};
-use crate::media::checkpoint::WRITERS;
-use crate::raw::Held;
+use crate::raw::{Borrows, Held};
 use crate::tx::Transaction;
 
 /// A commit on its way: see [`Transaction::commit_async`]. It comes to its end whether or not this is awaited.
@@ -45,26 +42,16 @@ struct Left {
 /// Leaves a result, in any case.
 struct Promise(Arc<Outcome>);
 
-struct Job {
-    work: Held,
-    promise: Promise,
-}
+/// Of a transaction, which is of a core.
+struct OfCore;
 
-/// Threads that commit for others; they end with the store.
-#[derive(Default)]
-pub(crate) struct Committers(Arc<Shared>);
+impl Borrows for OfCore {
+    type Owner = Core;
+    type Of<'o> = Transaction<'o>;
 
-#[derive(Default)]
-struct Shared {
-    queue: Watched<Queue>,
-}
-
-#[derive(Default)]
-struct Queue {
-    jobs: VecDeque<Job>,
-    threads: usize,
-    idle: usize,
-    ended: bool,
+    fn owner<'v>(of: &'v Transaction<'_>) -> &'v Core {
+        of.core()
+    }
 }
 
 impl Transaction<'_> {
@@ -93,67 +80,18 @@ impl Transaction<'_> {
             && self.core().waits()
             && let Some(core) = self.core().this.upgrade()
         {
-            let committers = Arc::clone(&core.committers.0);
-            return Commit(State::Running(Shared::send(&committers, Held::new(self, core))));
+            let outcome = Arc::new(Outcome::default());
+            let promise = Promise(Arc::clone(&outcome));
+            let committers = core.committers.shared();
+            let held = Held::<OfCore>::new(self, core);
+            committers.send(Box::new(move || {
+                // The store is let go before anybody hears of it: he may close it.
+                let result = held.end(|tx| tx.commit());
+                promise.keep(result);
+            }));
+            return Commit(State::Running(outcome));
         }
         Commit(State::Ready(Some(self.commit())))
-    }
-}
-
-impl Shared {
-    fn send(this: &Arc<Self>, work: Held) -> Arc<Outcome> {
-        let outcome = Arc::new(Outcome::default());
-        let promise = Promise(Arc::clone(&outcome));
-        let mut queue = this.queue.lock();
-        queue.jobs.push_back(Job { work, promise });
-        if queue.idle < queue.jobs.len() && queue.threads < WRITERS {
-            let shared = Arc::clone(this);
-            let started = std::thread::Builder::new().name("cairn-kv-commit".into()).spawn(move || shared.run());
-            queue.threads += usize::from(started.is_ok());
-        }
-        let job = if queue.threads == 0 { queue.jobs.pop_back() } else { None };
-        drop(queue);
-        this.queue.wake_one();
-        // No thread is to be had.
-        if let Some(job) = job {
-            job.run();
-        }
-        outcome
-    }
-
-    fn run(&self) {
-        let _one = Running(self);
-        let mut queue = self.queue.lock();
-        loop {
-            if let Some(job) = queue.jobs.pop_front() {
-                drop(queue);
-                job.run();
-                queue = self.queue.lock();
-            } else if queue.ended {
-                return;
-            } else {
-                queue.idle += 1;
-                queue = self.queue.sleep(queue, Duration::MAX);
-                queue.idle -= 1;
-            }
-        }
-    }
-}
-
-/// One of the threads, until it ends.
-struct Running<'a>(&'a Shared);
-
-impl Drop for Running<'_> {
-    fn drop(&mut self) {
-        self.0.queue.lock().threads -= 1;
-    }
-}
-
-impl Job {
-    fn run(self) {
-        // The store is let go before anybody hears of it: he may close it.
-        let result = self.work.commit();
-        self.promise.keep(result);
     }
 }
 
@@ -175,13 +113,6 @@ impl Drop for Promise {
         if std::thread::panicking() {
             self.keep(Err(Error::Doomed { first: "the thread that committed it has panicked".into() }));
         }
-    }
-}
-
-impl Drop for Committers {
-    fn drop(&mut self) {
-        self.0.queue.lock().ended = true;
-        self.0.queue.wake_all();
     }
 }
 

@@ -133,40 +133,35 @@
 // What is for a log with copies stays where it belongs, and has no user then.
 #![cfg_attr(not(feature = "replication"), allow(dead_code))]
 
-mod active;
-#[cfg(not(feature = "replication"))]
-mod alone;
 mod background;
 mod backup;
-mod bounded;
 mod check;
+mod checkpoint;
 mod commit;
 mod compact;
+mod copies;
 mod core;
 mod create;
+mod durable;
 mod error;
 mod failpoints;
 mod feed;
-#[cfg(feature = "replication")]
-mod follower;
-mod group;
 mod index;
+mod isolation;
 mod later;
 mod load;
-mod locks;
 mod lone;
 mod media;
 mod neighbours;
-mod nodes;
 mod options;
-mod order;
 mod pairs;
-mod queue;
 #[allow(unsafe_code)]
 mod raw;
 mod recovery;
 #[cfg(feature = "replication")]
-mod replicated;
+mod repeat;
+#[cfg(feature = "replication")]
+mod replica;
 mod retry;
 mod rows;
 mod salvaged;
@@ -174,21 +169,16 @@ mod scan;
 mod settle;
 mod space;
 mod stats;
-#[cfg(feature = "replication")]
-mod steward;
 mod store;
 mod sweep;
 mod table;
+mod threads;
 mod time;
 mod traits;
 mod tx;
-mod wait;
-mod work;
-mod writer;
+mod writers;
 
 pub use ::tx::{Isolation, Keys};
-#[cfg(not(feature = "replication"))]
-use alone as replicated;
 pub use backup::{Backup, restore};
 pub use check::{Checked, Problem};
 pub use error::{ConflictWith, DecodeError, Error, Key, Result};
@@ -197,18 +187,18 @@ use failpoints::Step;
 #[cfg(feature = "failpoints")]
 pub use failpoints::{Step, at_next_commit};
 pub use feed::{Changed, Changes};
-#[cfg(feature = "replication")]
-pub use follower::{Follower, FollowerStatus, NotPromoted};
 pub use later::Commit;
 pub use load::{Loaded, Loader};
 pub use media::key::{KEY_MAX, VALUE_MAX};
 pub use media::regions::{NAME, REGION_KIND};
 pub use options::{Durability, Opening, Options, Part};
 pub use pairs::Pairs;
+#[cfg(feature = "replication")]
+pub use replica::follower::{Follower, FollowerStatus, NotPromoted};
+#[cfg(feature = "replication")]
+pub use replica::steward::{CopyStatus, LeaderStatus, Steward, ask_to_join, ask_to_remove, leader_status};
 pub use salvaged::{CutLog, Salvaged};
 pub use stats::Stats;
-#[cfg(feature = "replication")]
-pub use steward::{CopyStatus, LeaderStatus, Steward, ask_to_join, ask_to_remove, leader_status};
 pub use store::{Batch, Snapshot, Store};
 #[cfg(feature = "serde")]
 pub use table::Json;

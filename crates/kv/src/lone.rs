@@ -11,11 +11,11 @@ use pmem::LINE;
 use pmem::sync::switch_point;
 
 use crate::Step;
-use crate::active::Pin;
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::index::{Leaf, Spot};
-use crate::locks::{Locks, Tried};
+use crate::isolation::active::Pin;
+use crate::isolation::locks::{Locks, Tried};
 use crate::media::checksum;
 use crate::media::header::{self, GRAIN, HEADER, Header};
 use crate::media::key::{self, RECORDS};
@@ -23,7 +23,7 @@ use crate::media::record::Record;
 use crate::media::word::Word;
 use crate::raw::{self, Claim};
 use crate::time::Now;
-use crate::writer::{Log, Run, Writer};
+use crate::writers::writer::{Log, Run, Writer};
 
 /// Lines that are put together on the stack: header, key, and what of the value is on a line with them.
 const HEAD: usize = 4 * LINE as usize;

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use pmem::{Domain, Pool};
 
+use crate::copies::{self, Copies};
 use crate::error::{Error, Result};
 use crate::media::origin::origin;
 use crate::media::regions::NAME;
-use crate::replicated::{self, Copies};
 use crate::store::Store;
 
 /// Options of a store.
@@ -195,6 +195,40 @@ impl Options {
         Self { durability, ..self }
     }
 
+    /// Commits go through a log with these copies, and are durable when a write quorum of them has it: the store survives the loss of the others, and of this machine. On
+    /// another one a [`Follower`](crate::Follower) has the same store, a moment later, and can be promoted. What is not about the log's size can be different at
+    /// every open, and [`when_full`](log::Options::when_full) is the store's to decide; a transaction's record has to fit in one of its [segments](log::Options::segment_bytes).
+    ///
+    /// Making one makes the log, too. Opening takes the log over, and the previous leader is fenced; [`open_or_create`](Self::open_or_create) makes the store
+    /// anew of the log if only the store is missing.
+    ///
+    /// ```no_run
+    /// # fn main() -> kv::Result<()> {
+    /// # let trust = log::fabric::Options::default();
+    /// let copies = log::Replicas::new()
+    ///     .local("/mnt/pmem/shop.log")
+    ///     .at("backup-1:7400")
+    ///     .at("backup-2:7400")
+    ///     .write_quorum(2)
+    ///     .trust(trust);
+    /// let log = log::Options::new().bytes(256 << 20);
+    /// let store = kv::Options::new().replicated(&copies, &log).open_or_create("/mnt/pmem/shop.cairn")?;
+    /// store.put(b"apples", b"17")?; // on two machines when it returns
+    /// # Ok(()) }
+    /// ```
+    #[cfg(feature = "replication")]
+    #[must_use]
+    pub fn replicated(self, copies: &log::Replicas, log: &log::Options) -> Self {
+        let copies = Copies { replicas: copies.clone(), log: crate::copies::refusing(log) };
+        Self { durability: Durability::Replicated, copies: Some(Arc::new(copies)), ..self }
+    }
+
+    /// Of a store that follows.
+    #[cfg(feature = "replication")]
+    pub(crate) fn following(&self) -> Self {
+        Self { durability: Durability::Replicated, copies: None, ..self.clone() }
+    }
+
     /// Whether transactions that commit at the same time are written as one, to one log, with one barrier between them. Without, each thread has a log and barriers of its
     /// own. By default they are on a file, where a barrier is a sync, and not in persistent memory, where it takes less time than waiting for others; for
     /// [bounded](Durability::Bounded) commits, which wait for no barrier, never. Commits are made in order then: those behind a serializable transaction that has read a long
@@ -335,9 +369,9 @@ impl Options {
     }
 
     /// A store made of a log.
-    fn create_of(&self, path: &Path, log: replicated::Log) -> Result<Store> {
+    fn create_of(&self, path: &Path, log: copies::Log) -> Result<Store> {
         let store = self.create_alone(path)?;
-        store.core.take_over(log)?;
+        lead(&store, log)?;
         Ok(store)
     }
 
@@ -367,7 +401,7 @@ impl Options {
         }
         match (self.create(path), &self.copies) {
             // There is a log already.
-            (Err(error), Some(copies)) if replicated::is_there(&error) => self.create_of(path, copies.open()?),
+            (Err(error), Some(copies)) if copies::is_there(&error) => self.create_of(path, copies.open()?),
             (other, _) => other,
         }
     }
@@ -397,7 +431,7 @@ impl Options {
         self.check()?;
         let log = self.copies.as_ref().map(|copies| copies.create()).transpose()?;
         let store = Store::start(crate::create::create(pool, self)?)?;
-        log.map_or(Ok(()), |log| store.core.take_over(log))?;
+        log.map_or(Ok(()), |log| lead(&store, log))?;
         Ok(store)
     }
 
@@ -409,7 +443,7 @@ impl Options {
         self.check()?;
         let store = self.open_following(pool)?;
         if let Some(copies) = &self.copies {
-            store.core.take_over(copies.open()?)?;
+            lead(&store, copies.open()?)?;
         }
         Ok(store)
     }
@@ -436,4 +470,15 @@ impl Options {
         }
         Store::start(core)
     }
+}
+
+/// The store leads this log from now on.
+#[cfg(feature = "replication")]
+fn lead(store: &Store, log: copies::Log) -> Result<()> {
+    store.core.take_over(log)
+}
+
+#[cfg(not(feature = "replication"))]
+fn lead(_: &Store, log: copies::Log) -> Result<()> {
+    match log {}
 }

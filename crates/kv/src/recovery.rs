@@ -8,17 +8,19 @@
 //! | anything else, and nothing further on, but the checkpoint leads there or behind | [`Error::Lost`]: it would show a part of the transaction |
 //! | anything else, and nothing further on | the end: what is there was never acknowledged |
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
 
 use pmem::{LINE, Pool};
 
 use crate::Step;
-use crate::active::Pin;
+use crate::checkpoint::nodes::{self, Nodes};
+use crate::checkpoint::settler::{List, Settler};
 use crate::core::Core;
 use crate::create::{assemble, cell_bytes, failpoints, split};
 use crate::error::{Error, Result};
 use crate::index::{Index, SLOTS};
+use crate::isolation::active::Pin;
 use crate::media::cell::{Cell, format, is_unmade};
 use crate::media::checkpoint::{Checkpoint, FORMAT, WRITERS};
 use crate::media::header::{self, FIRST, GRAIN, HEADER, JOINED, MOVED};
@@ -30,13 +32,11 @@ use crate::media::uses::Use;
 use crate::media::watermark::Watermark;
 use crate::media::word::{Word, tag};
 use crate::media::{checksum, key};
-use crate::nodes::{self, Nodes};
 use crate::options::{Options, Part};
 use crate::raw::Claim;
 use crate::salvaged::{CutLog, Salvaged};
-use crate::settle::{List, Settler};
 use crate::space::Space;
-use crate::writer::{Dead, Tombstone};
+use crate::writers::writer::{Dead, Tombstone};
 use prefix::Kept;
 
 mod prefix;
@@ -643,5 +643,27 @@ impl<'a> Reading<'a> {
             tombstones.push(Tombstone { key: record.key().into(), word, ts: record.header.ts, unlinked: 0 });
         }
         Ok(())
+    }
+
+    /// What is whole from where the reading has stopped.
+    fn cut_off(&self) -> Result<CutLog> {
+        let (mut records, mut keys) = (0, BTreeSet::new());
+        for (sequence, piece) in self.pieces.range(self.at.sequence..) {
+            let mut at = if *sequence == self.at.sequence { self.at.at.next_multiple_of(LINE) } else { 0 };
+            while at < piece.limit {
+                match self.checksummed(Mark { sequence: *sequence, at })? {
+                    Some(record) => {
+                        records += 1;
+                        keys.insert(key::hash(record.key()));
+                        at += record.space();
+                    }
+                    // A commit begins on a line.
+                    None => at = (at + 1).next_multiple_of(LINE),
+                }
+            }
+        }
+        let piece = self.pieces.range(self.at.sequence..).next();
+        let offset = piece.map_or(0, |(_, piece)| piece.base + self.at.at);
+        Ok(CutLog { writer: self.writer, offset, records, keys: keys.len() as u64 })
     }
 }

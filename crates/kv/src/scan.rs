@@ -2,10 +2,10 @@
 
 use std::ops::Bound;
 
-use crate::active::Pin;
 use crate::core::Core;
 use crate::error::Result;
 use crate::index::{Listed, Stretch, lower};
+use crate::isolation::active::Pin;
 use crate::media::record::Record;
 use crate::media::word::Word;
 use crate::raw::Claim;

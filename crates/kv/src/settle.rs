@@ -8,27 +8,25 @@
 //! any more. A tombstone leaves the index only behind a durable checkpoint that has it: then the next one, the first without it, has marks behind everything older. Else
 //! a record of an older version, in another writer's log, would bring the key back.
 
-use std::collections::HashMap;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use pmem::sync::switch_point;
 
 use crate::Step;
-use crate::active::Pin;
+use crate::checkpoint::nodes;
+use crate::checkpoint::settler::{Gathered, List, Settler};
 use crate::core::Core;
 use crate::error::Result;
 use crate::index::NO_NODE;
-use crate::media::cell::Cell;
+use crate::isolation::active::Pin;
 use crate::media::checkpoint::{Checkpoint, WRITERS};
 use crate::media::mark::Mark;
 use crate::media::node::{self, CHUNK, FANOUT, FENCE_INLINE, Node, ROOT};
 use crate::media::record::Record;
 use crate::media::uses::Use;
 use crate::media::word::Word;
-use crate::nodes::{self, Nodes};
 use crate::raw::Claim;
-use crate::space::Space;
-use crate::writer::{Dead, Tombstone};
+use crate::writers::writer::Dead;
 
 /// Bytes of new records that are worth a checkpoint.
 pub(crate) const LEAST: u64 = 4 << 20;
@@ -36,89 +34,6 @@ pub(crate) const LEAST: u64 = 4 << 20;
 /// So many times what is worth a checkpoint without one: the background thread cannot keep up, or makes none.
 const LATE: u64 = 3;
 const TOO_LATE: u64 = 6;
-
-/// What checkpoints need to know of each other. Whoever holds it settles.
-pub(crate) struct Settler {
-    pub(crate) cell: Cell,
-    pub(crate) nodes: Nodes,
-    /// The lists of the last checkpoint, by their first leaf.
-    pub(crate) chunks: HashMap<u32, List>,
-    pub(crate) roots: Vec<u32>,
-    /// Lengths of fences that do not stand in their node alone.
-    pub(crate) long: HashMap<u32, u32>,
-    /// Behind the marks of the durable checkpoint, to be freed when out of reach.
-    pub(crate) ripe: Vec<Dead>,
-    /// Not yet behind them.
-    pub(crate) unripe: Vec<Dead>,
-    pub(crate) tombstones: Vec<Tombstone>,
-    /// By a checkpoint that failed.
-    gathered: Gathered,
-    /// Segments, and what they were taken for, that hold one long record alone: to move it gains nothing.
-    pub(crate) alone: HashMap<u32, u32>,
-    /// Whatever gains anything is moved.
-    pub(crate) rescue: bool,
-    /// Nodes of the index in memory, and when they were replaced.
-    pub(crate) retired: Vec<(u64, Box<dyn Send>)>,
-    /// For each log, the last place that the checkpoint which was opened leads to: it was durable by then.
-    pub(crate) proven: Vec<Option<Mark>>,
-    /// Versions that salvaging has left out of it, since their keys are corrupt.
-    pub(crate) left_out: u64,
-}
-
-/// The node with the leaves of a chunk.
-pub(crate) struct List {
-    pub(crate) leaves: Vec<u32>,
-    /// Their checksum.
-    pub(crate) children: u64,
-    pub(crate) node: u32,
-    pub(crate) checksum: u64,
-}
-
-/// What a checkpoint has gathered on its way.
-#[derive(Default)]
-struct Gathered {
-    marks: Vec<Mark>,
-    links: Vec<u16>,
-    dead: Vec<Dead>,
-    tombstones: Vec<Tombstone>,
-    /// Nodes that the last checkpoint named and this one does not.
-    left: Vec<u32>,
-    /// Nodes of chunks in order, and their checksums.
-    lists: Vec<(u32, u64)>,
-    chunks: HashMap<u32, List>,
-}
-
-impl Settler {
-    pub(crate) fn new(cell: Cell) -> Self {
-        Self {
-            cell,
-            nodes: Nodes::default(),
-            chunks: HashMap::new(),
-            roots: Vec::new(),
-            long: HashMap::new(),
-            ripe: Vec::new(),
-            unripe: Vec::new(),
-            tombstones: Vec::new(),
-            gathered: Gathered::default(),
-            alone: HashMap::new(),
-            rescue: false,
-            retired: Vec::new(),
-            proven: vec![None; WRITERS],
-            left_out: 0,
-        }
-    }
-
-    /// Says how many nodes there are, for who keeps room for them.
-    pub(crate) fn note_nodes(&self, space: &Space) {
-        let more = self.long.values().map(|span| u64::from(span - 1)).sum();
-        space.reserve.note_nodes(self.nodes.room(space.segment_bytes), more);
-    }
-
-    /// The mark that recovery would begin at.
-    pub(crate) fn mark(&self, writer: usize) -> Mark {
-        Mark::from_word(self.cell.get().marks[writer])
-    }
-}
 
 impl Core {
     /// So many bytes of records were written: enough of them, and it is time for a checkpoint.
@@ -430,7 +345,7 @@ impl Core {
             }
             // Under the key's lock: who is about to supersede it has seen it, and gives it up himself.
             let hash = crate::media::key::hash(&tombstone.key);
-            if self.locks.try_lock(hash, &pin) != crate::locks::Tried::Taken {
+            if self.locks.try_lock(hash, &pin) != crate::isolation::locks::Tried::Taken {
                 kept.push(tombstone);
                 continue;
             }

@@ -11,10 +11,11 @@ use tx::Isolation;
 use crate::Timestamp;
 use crate::background::Background;
 use crate::core::Core;
+use crate::durable::leading::Replicated;
 use crate::error::{Error, Result};
 use crate::media::key;
 use crate::options::Options;
-use crate::replicated::Replicated;
+use crate::salvaged::Salvaged;
 use crate::scan::Range;
 use crate::stats::Stats;
 use crate::tx::{Mode, Scan, Transaction};
@@ -396,6 +397,20 @@ impl Store {
             swept: core.counters.swept.load(Relaxed),
             pool: core.pool.stats(),
         }
+    }
+
+    /// What opening this store has given up: nothing unless it was damaged, and opened by [`Options::salvage`](crate::Options::salvage).
+    ///
+    /// ```
+    /// # fn main() -> kv::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// let store = kv::Options::new().salvage(true).create(dir.path().join("s"))?;
+    /// assert!(store.salvaged().is_empty());
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn salvaged(&self) -> &Salvaged {
+        &self.core.salvaged
     }
 
     /// The pool it is in.

@@ -6,18 +6,18 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 use tx::Isolation;
 
 use crate::Timestamp;
-use crate::active::Pin;
 use crate::commit::Terms;
 use crate::core::{AHEAD, Core};
 use crate::error::{ConflictWith, Error, Key, Result};
-use crate::locks::{Stop, Tried};
+use crate::isolation::active::Pin;
+use crate::isolation::locks::{Stop, Tried};
 use crate::media::header::{self, TOMBSTONE};
 use crate::media::key::{self, KEY_MAX, RECORDS, VALUE_MAX};
 use crate::media::record;
 use crate::raw::Claim;
 use crate::scan::{Range, Scanner};
 use crate::time::Now;
-use crate::work::{Read, Scanned, Work};
+use crate::writers::work::{Read, Scanned, Work};
 
 thread_local! {
     /// The lists of this thread's last transaction, to be used again: no allocation on the way of a small one.

@@ -43,6 +43,21 @@ pub(crate) struct Leaf {
     words: [AtomicU64; SLOTS],
 }
 
+crate::raw::zeros_are!(Leaf {
+    version,
+    used,
+    pending,
+    layout,
+    node,
+    ordered,
+    listed,
+    _gap,
+    checksum,
+    _to_line,
+    order,
+    fingerprints,
+    words
+});
 const _: () = assert!(size_of::<Leaf>() == 704);
 
 /// What a search found.

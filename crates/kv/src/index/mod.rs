@@ -23,8 +23,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use pmem::Pool;
 use pmem::sync::wait_point;
 
-use crate::active::Pin;
 use crate::error::Result;
+use crate::isolation::active::Pin;
 use crate::media::record::Record;
 use crate::media::word::Word;
 use crate::raw::{Claim, Published, Retired};

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-use crate::active::Pin;
 use crate::error::Result;
 use crate::index::fences::common;
 use crate::index::{CHUNK_MAX, Chunk, Index, Old, Root, SLOTS, Spot, Stretch, Tree};
+use crate::isolation::active::Pin;
 use crate::media::key::hash;
 use crate::media::record::Record;
 use crate::media::word::{Word, tag};

@@ -6,9 +6,9 @@ use pmem::{LINE, WORD};
 
 use super::{Piece, Reading};
 use crate::Step;
-use crate::active::Pin;
 use crate::core::Core;
 use crate::error::{Error, Result};
+use crate::isolation::active::Pin;
 use crate::media::checkpoint::Checkpoint;
 use crate::media::checksum;
 use crate::media::header::FIRST;

@@ -60,6 +60,8 @@ pub(crate) struct Segment {
     live: AtomicU64,
 }
 
+crate::raw::zeros_are!(Segment { used, live });
+
 struct State {
     /// A word for each segment.
     table: Region,

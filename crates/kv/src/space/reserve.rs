@@ -15,7 +15,7 @@
 //! themselves with two checkpoints. Both leave other segments
 //! sparser by what they hold, and the rest is for moving: into one free segment the sparsest are emptied, one after the other, each free behind the next checkpoint but one. What is
 //! moved takes no more than it did, so that ends with as many free as there were, as long as what is live and the reserve are less than the store. Nothing moves out of a segment that a writer is in: when
-//! room is short, one that is full, and that nobody writes to, is left ([`Log::is_filled`](crate::writer::Log::is_filled)), and the rest of others is for all who have the need.
+//! room is short, one that is full, and that nobody writes to, is left ([`Log::is_filled`](crate::writers::writer::Log::is_filled)), and the rest of others is for all who have the need.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;

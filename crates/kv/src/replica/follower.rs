@@ -13,12 +13,13 @@ use std::time::Duration;
 use log::{Cursor, Log, Lsn, Replica, ReplicaStatus};
 use parking_lot::{Condvar, Mutex};
 
+use crate::Step;
+use crate::copies::refusing;
 use crate::error::{Error, Result};
 use crate::media::origin;
 use crate::options::Options;
-use crate::replicated::refusing;
+use crate::replica::steward;
 use crate::store::{Snapshot, Store};
-use crate::{Step, steward};
 
 /// Bytes of the log that are repeated before anybody is looked after.
 const BATCH: usize = 1 << 20;

@@ -14,8 +14,8 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use pmem::sync::{Mutex, switch_point};
 
-use crate::active::{Active, Pin};
-use crate::wait::{Ticket, Wait};
+use crate::isolation::active::{Active, Pin};
+use crate::threads::wait::{Ticket, Wait};
 
 /// Words, at most, and for each transaction there can be. Keys that share one cost a little time when both are locked, and a larger table costs cache misses.
 const STRIPES: usize = 1 << 14;
@@ -79,20 +79,6 @@ pub(crate) trait Around {
     /// A number for who waits and has no age.
     fn age(&self) -> u64;
     fn check_usable(&self) -> pmem::Result<()>;
-}
-
-impl Around for crate::core::Core {
-    fn active(&self) -> &Active {
-        &self.active
-    }
-
-    fn age(&self) -> u64 {
-        self.ages.fetch_add(1, Relaxed)
-    }
-
-    fn check_usable(&self) -> pmem::Result<()> {
-        self.pool.check_usable()
-    }
 }
 
 fn word(hash: u64, tx_slot: usize) -> u64 {

@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use pmem::{ChecksumKey, Pool};
 
 use crate::error::{Error, Result};
-use crate::media::node::per_segment;
-use crate::media::node::{FANOUT, FENCE_INLINE, NODE, Node};
+use crate::media::node::{FANOUT, FENCE_INLINE, NODE, Node, per_segment};
 use crate::media::uses::Use;
 use crate::raw::{self, Claim};
 use crate::space::Space;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, compiler_fence};
 use pmem::sync::{CachePadded, barrier_everywhere, switch_point};
 
 use crate::error::{Error, Result};
-use crate::wait::Parked;
+use crate::threads::wait::Parked;
 
 /// The clock, and a slot for each running transaction.
 pub(crate) struct Active {

@@ -8,7 +8,7 @@ use crate::index::Spot;
 use crate::media::header::{self, HEADER, Header, TOMBSTONE};
 use crate::media::word::Word;
 use crate::time::Now;
-use crate::writer::Run;
+use crate::writers::writer::Run;
 
 /// Writes that are looked through one by one; more have a table.
 const FEW: usize = 12;

@@ -8,11 +8,12 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use crate::Step;
-use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::options::Durability;
+use crate::space::Space;
+use crate::writers::writer::Writers;
 use pmem::sync::CachePadded;
+use pmem::{ChecksumKey, Pool};
 
 /// Numbers of commits, if they are bounded.
 pub(crate) struct Bound {
@@ -67,62 +68,60 @@ impl Bound {
     pub(crate) fn give_up(&self) {
         self.admitted.fetch_sub(1, Relaxed);
     }
-}
 
-impl Core {
-    /// Waits until one more commit may be at risk. The caller holds no log.
-    pub(crate) fn admit(&self) -> Result<()> {
+    /// Waits until one more commit may be at risk; `force` makes those durable that are. The caller holds no log.
+    pub(crate) fn admit(&self, force: impl Fn() -> Result<()>) -> Result<()> {
         loop {
-            let forced = self.bound.forced();
-            let admitted = self.bound.admitted.load(Relaxed);
-            if admitted - forced.min(admitted) < self.bound.limit {
-                if self.bound.admitted.compare_exchange(admitted, admitted + 1, Relaxed, Relaxed).is_ok() {
+            let forced = self.forced();
+            let admitted = self.admitted.load(Relaxed);
+            if admitted - forced.min(admitted) < self.limit {
+                if self.admitted.compare_exchange(admitted, admitted + 1, Relaxed, Relaxed).is_ok() {
                     return Ok(());
                 }
                 continue;
             }
-            self.force()?;
-            if self.bound.forced() == forced && !pmem::sync::wait_point() {
+            force()?;
+            if self.forced() == forced && !pmem::sync::wait_point() {
                 std::thread::yield_now(); // those admitted have not drawn their numbers yet
             }
         }
     }
 
-    /// Makes every commit that has returned durable. One barrier.
-    pub(crate) fn force(&self) -> Result<()> {
-        if !self.bound.is_on() {
+    /// Makes every commit that has returned durable. One barrier. `check` says if a log with copies has failed.
+    pub(crate) fn force(
+        &self,
+        pool: &Pool,
+        key: &ChecksumKey,
+        writers: &Writers,
+        space: &Space,
+        check: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        if !self.is_on() {
             return Ok(());
         }
-        let _one = self.bound.one.lock();
+        let _one = self.one.lock();
         // Whoever drew a number up to this one holds its log until its records are in it.
-        let last = self.bound.last();
-        if self.bound.forced() == last {
+        let last = self.last();
+        if self.forced() == last {
             return Ok(());
         }
-        for writer in &self.writers.all {
+        for writer in &writers.all {
             let (waiting, unnamed) = {
                 let mut log = writer.log.lock();
-                log.force(&self.pool, &self.key, self.bound.forced())?;
+                log.force(pool, key, self.forced())?;
                 (std::mem::take(&mut log.unforced), std::mem::take(&mut log.unnamed))
             };
             for (first, count) in unnamed {
-                self.space.flush_words(first, count)?;
+                space.flush_words(first, count)?;
             }
             for run in waiting {
-                self.pool.flush(run.offset, run.len as u64)?;
+                pool.flush(run.offset, run.len as u64)?;
             }
         }
         // Whoever drew a number and has no records, since its log failed, has said so before it gave its own log back.
-        if let Some(leading) = self.replicated.as_ref().and_then(|replicated| replicated.leading()) {
-            leading.check()?;
-        }
-        self.pool.drain().map_err(|source| Error::InDoubt { source })?;
-        self.bound.forced.store(last, Release);
+        check()?;
+        pool.drain().map_err(|source| Error::InDoubt { source })?;
+        self.forced.store(last, Release);
         Ok(())
-    }
-
-    /// What a record says of what is durable.
-    pub(crate) fn watermark(&self) -> u64 {
-        if self.failpoints.skips(Step::HonestWatermark) { self.bound.last() } else { self.bound.forced() }
     }
 }

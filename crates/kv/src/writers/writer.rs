@@ -10,8 +10,8 @@ use std::time::Duration;
 use pmem::sync::{CachePadded, OwnMutex};
 use pmem::{ChecksumKey, LINE, Pool};
 
-use crate::active::Pin;
 use crate::error::{Error, Result};
+use crate::isolation::active::Pin;
 use crate::media::checkpoint::{Checkpoint, WRITERS};
 use crate::media::header::GRAIN;
 use crate::media::mark::Mark;
@@ -20,7 +20,7 @@ use crate::media::watermark::Watermark;
 use crate::media::word::Word;
 use crate::space::need::Need;
 use crate::space::{Segments, Space};
-use crate::wait::{Parked, Wait};
+use crate::threads::wait::{Parked, Wait};
 
 pub(crate) struct Writer {
     /// What its transaction is about to do, for readers.

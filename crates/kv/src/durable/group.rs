@@ -21,11 +21,11 @@ use std::thread::Thread;
 
 use pmem::sync::{Mutex, wait_point};
 
-use crate::active::Active;
 use crate::error::{Error, Result};
-use crate::order::{Order, Place};
-use crate::work::Work;
-use crate::writer::Run;
+use crate::isolation::active::Active;
+use crate::isolation::order::{Order, Place};
+use crate::writers::work::Work;
+use crate::writers::writer::Run;
 
 /// Bytes of a group, unless one transaction has more.
 const MOST: usize = 1 << 20;

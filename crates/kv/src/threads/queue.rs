@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::wait::{Ticket, Wait};
+use crate::threads::wait::{Ticket, Wait};
 
 const WIDTH: u32 = 2;
 

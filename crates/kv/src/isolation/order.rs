@@ -18,7 +18,7 @@ use std::thread::Thread;
 
 use pmem::sync::{Mutex, wait_point};
 
-use crate::active::Active;
+use crate::isolation::active::Active;
 
 /// Commits under way, in the order of their timestamps.
 #[derive(Default)]
