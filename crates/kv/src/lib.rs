@@ -133,36 +133,26 @@
 // What is for a log with copies stays where it belongs, and has no user then.
 #![cfg_attr(not(feature = "replication"), allow(dead_code))]
 
-mod background;
-mod backup;
-mod check;
+mod bulk;
 mod checkpoint;
 mod commit;
-mod compact;
 mod copies;
 mod core;
-mod create;
 mod durable;
 mod error;
 mod failpoints;
-mod feed;
 mod index;
 mod isolation;
-mod later;
-mod load;
-mod lone;
 mod media;
-mod neighbours;
+mod open;
 mod options;
 mod pairs;
 #[allow(unsafe_code)]
 mod raw;
-mod recovery;
 #[cfg(feature = "replication")]
 mod repeat;
 #[cfg(feature = "replication")]
 mod replica;
-mod retry;
 mod rows;
 mod salvaged;
 mod scan;
@@ -170,25 +160,24 @@ mod settle;
 mod space;
 mod stats;
 mod store;
-mod sweep;
 mod table;
 mod threads;
 mod time;
 mod traits;
-mod tx;
+mod txn;
+mod upkeep;
 mod writers;
 
 pub use ::tx::{Isolation, Keys};
-pub use backup::{Backup, restore};
-pub use check::{Checked, Problem};
+pub use bulk::backup::{Backup, restore};
+pub use bulk::check::{Checked, Problem};
+pub use bulk::feed::{Changed, Changes};
+pub use bulk::load::{Loaded, Loader};
 pub use error::{ConflictWith, DecodeError, Error, Key, Result};
 #[cfg(not(feature = "failpoints"))]
 use failpoints::Step;
 #[cfg(feature = "failpoints")]
 pub use failpoints::{Step, at_next_commit};
-pub use feed::{Changed, Changes};
-pub use later::Commit;
-pub use load::{Loaded, Loader};
 pub use media::key::{KEY_MAX, VALUE_MAX};
 pub use media::regions::{NAME, REGION_KIND};
 pub use options::{Durability, Opening, Options, Part};
@@ -206,4 +195,6 @@ pub use table::{
     Entries, KeyCode, KeyOf, KeyRange, Plain, PrefixOf, Reader, TABLE_NAME_MAX, Table, TableOn, ValueCode,
 };
 pub use time::Timestamp;
-pub use tx::{Pair, Scan, Transaction};
+pub use txn::later::Commit;
+pub use txn::scan::{Pair, Scan};
+pub use txn::transaction::Transaction;

@@ -1,16 +1,12 @@
 //! How a store is made and opened.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use pmem::{Domain, Pool};
 
-use crate::copies::{self, Copies};
+use crate::copies::Copies;
 use crate::error::{Error, Result};
-use crate::media::origin::origin;
-use crate::media::regions::NAME;
-use crate::store::Store;
 
 /// Options of a store.
 ///
@@ -312,7 +308,7 @@ impl Options {
         crate::media::watermark::EVERY
     }
 
-    fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         if self.durability == Durability::Replicated && self.copies.is_none() {
             let wanted = "at least 1: see `Options::replicated`, of the feature `replication`";
             return Err(Error::Option { what: "the number of copies of a replicated store's log", found: 0, wanted });
@@ -335,150 +331,8 @@ impl Options {
         Ok(())
     }
 
-    // ---- a store in a pool of its own -------------------------------------------------------------------------
-
-    /// Makes a store.
-    ///
-    /// # Errors
-    /// Those of [`pmem::Options::create`]; of a replicated one, those of `log::Options::create_replicated`.
-    pub fn create(&self, path: impl AsRef<Path>) -> Result<Store> {
-        self.check()?;
-        let path = path.as_ref();
-        if let Some(copies) = &self.copies {
-            if path.symlink_metadata().is_ok() {
-                let source = std::io::ErrorKind::AlreadyExists.into();
-                return Err(pmem::Error::Io { op: "create", path: path.to_owned(), source }.into());
-            }
-            // The log first: of a log alone the store can be made.
-            let log = copies.create()?;
-            return self.create_of(path, log);
-        }
-        self.create_alone(path)
+    /// Whether commits are of the kind that a put can make by itself: each with its barrier, in a log of its own, and seen when it is published.
+    pub(crate) fn puts_alone(&self, pool: &Pool) -> bool {
+        !self.orders(pool.domain()) && self.index_memory == u64::MAX && !pool.is_read_only()
     }
-
-    /// As [`create`](Self::create), in a file that gets its name later.
-    pub(crate) fn create_draft(&self, draft: &pmem::Draft) -> Result<Store> {
-        self.check()?;
-        let pool = self.pool.clone().size(self.least()).engine(NAME, [0; 64]).create_draft(draft)?;
-        Store::start(crate::create::create(&pool, self)?)
-    }
-
-    fn create_alone(&self, path: &Path) -> Result<Store> {
-        let pool = self.pool.clone().size(self.least()).engine(NAME, [0; 64]);
-        pool.create_with(path, |pool| Store::start(crate::create::create(pool, self)?))
-    }
-
-    /// A store made of a log.
-    fn create_of(&self, path: &Path, log: copies::Log) -> Result<Store> {
-        let store = self.create_alone(path)?;
-        lead(&store, log)?;
-        Ok(store)
-    }
-
-    /// Opens a store, and recovers it if it was not closed.
-    ///
-    /// # Errors
-    /// [`Error::Lost`], [`Error::Damaged`]; those of [`pmem::Options::open`]; of a replicated one, those of `log::Options::open_replicated`, and [`Error::Behind`].
-    pub fn open(&self, path: impl AsRef<Path>) -> Result<Store> {
-        self.check()?;
-        let pool = self.pool.clone().engine(NAME, [0; 64]).open(path)?;
-        let opened = self.open_in(&pool);
-        if let Err(Error::IsReplicated { .. }) = opened {
-            let _ = pool.close(); // as it was; that it is another's store is what matters
-        }
-        opened
-    }
-
-    /// Opens the store at `path`, or makes one there.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
-    pub fn open_or_create(&self, path: impl AsRef<Path>) -> Result<Store> {
-        let path = path.as_ref();
-        match self.open(path) {
-            Err(Error::Pool(pmem::Error::Io { source, .. })) if source.kind() == std::io::ErrorKind::NotFound => {}
-            other => return other,
-        }
-        match (self.create(path), &self.copies) {
-            // There is a log already.
-            (Err(error), Some(copies)) if copies::is_there(&error) => self.create_of(path, copies.open()?),
-            (other, _) => other,
-        }
-    }
-
-    /// Opens a store that was closed, for reading only; several processes may at once.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open); [`pmem::Error::NeedsRecovery`] if it was not closed.
-    pub fn open_read_only(&self, path: impl AsRef<Path>) -> Result<Store> {
-        self.check()?;
-        let pool = self.pool.clone().engine(NAME, [0; 64]).open_read_only(path)?;
-        self.open_in(&pool)
-    }
-
-    /// Bytes of the smallest pool for a store.
-    pub(crate) fn least(&self) -> u64 {
-        crate::create::SEGMENTS * self.segment + crate::create::table_bytes(self.segment) + 16384
-    }
-
-    // ---- on a pool that is there ------------------------------------------------------------------------------
-
-    /// Makes a store in a pool; one is all it can have.
-    ///
-    /// # Errors
-    /// [`pmem::Error::RegionExists`], unless a crash cut its making short; as [`create`](Self::create).
-    pub fn create_in(&self, pool: &Pool) -> Result<Store> {
-        self.check()?;
-        let log = self.copies.as_ref().map(|copies| copies.create()).transpose()?;
-        let store = Store::start(crate::create::create(pool, self)?)?;
-        log.map_or(Ok(()), |log| lead(&store, log))?;
-        Ok(store)
-    }
-
-    /// Opens the store in a pool.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
-    pub fn open_in(&self, pool: &Pool) -> Result<Store> {
-        self.check()?;
-        let store = self.open_following(pool)?;
-        if let Some(copies) = &self.copies {
-            lead(&store, copies.open()?)?;
-        }
-        Ok(store)
-    }
-
-    /// The store of a follower, which is made if nothing is there.
-    pub(crate) fn open_or_make(&self, path: &Path) -> Result<Store> {
-        self.check_values()?;
-        if path.symlink_metadata().is_err() {
-            return self.create_alone(path);
-        }
-        self.open_following(&self.pool.clone().engine(NAME, [0; 64]).open(path)?)
-    }
-
-    /// The store in a pool; a replicated one leads nobody yet.
-    pub(crate) fn open_following(&self, pool: &Pool) -> Result<Store> {
-        let origin = origin(pool)?;
-        let is_replicated = self.durability == Durability::Replicated;
-        if let (Some(log), false) = (origin, is_replicated || self.salvage || pool.is_read_only()) {
-            return Err(Error::IsReplicated { log });
-        }
-        let core = crate::recovery::open(pool, self)?;
-        if is_replicated && origin.is_none() && core.index.entries() > 0 {
-            return Err(Error::NotReplicated);
-        }
-        Store::start(core)
-    }
-}
-
-/// The store leads this log from now on.
-#[cfg(feature = "replication")]
-fn lead(store: &Store, log: copies::Log) -> Result<()> {
-    store.core.take_over(log)
-}
-
-#[cfg(not(feature = "replication"))]
-fn lead(_: &Store, log: copies::Log) -> Result<()> {
-    match log {}
 }

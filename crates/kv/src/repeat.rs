@@ -9,7 +9,7 @@ use crate::durable::logged::Commit;
 use crate::error::{Error, Result};
 use crate::media::origin::set_origin;
 use crate::space::need::Need;
-use crate::tx::{Mode, Transaction};
+use crate::txn::transaction::{Mode, Transaction};
 
 /// How often a commit is repeated in a full store before it is said to be full, by a leader that replays its log too: others may lead meanwhile.
 const TRIES: u32 = 16;
@@ -44,7 +44,7 @@ impl Core {
             return Err(Error::Behind { has, first: commit.number });
         }
         let Some(replicated) = &self.replicated else { return Err(Error::NotReplicated) };
-        let (mut tries, mut most) = (crate::commit::Tried::default(), TRIES);
+        let (mut tries, mut most) = (crate::commit::room::Tried::default(), TRIES);
         loop {
             match self.apply_once(&commit) {
                 Err(error @ Error::Full { .. }) if most > 0 => {

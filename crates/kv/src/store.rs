@@ -1,6 +1,5 @@
 //! The handle: what programs call.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -9,16 +8,18 @@ use pmem::{Domain, Pool};
 use tx::Isolation;
 
 use crate::Timestamp;
-use crate::background::Background;
 use crate::core::Core;
 use crate::durable::leading::Replicated;
 use crate::error::{Error, Result};
 use crate::media::key;
-use crate::options::Options;
 use crate::salvaged::Salvaged;
 use crate::scan::Range;
 use crate::stats::Stats;
-use crate::tx::{Mode, Scan, Transaction};
+use crate::txn::retry;
+use crate::txn::scan::Scan;
+use crate::txn::transaction::{Mode, Transaction};
+use crate::upkeep::background::Background;
+use crate::upkeep::sweep::Sweep;
 
 /// An open store. Any number of threads use it at once, by reference.
 ///
@@ -61,48 +62,6 @@ impl Drop for Closing {
 }
 
 impl Store {
-    /// Opens the store at `path` with the default options; makes one if there is none, recovers it if it was not closed.
-    ///
-    /// # Errors
-    /// As [`Options::open_or_create`].
-    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        Options::new().open_or_create(path)
-    }
-
-    /// Makes a store at `path`, where nothing is: [`Options::create`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn create(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
-        options.create(path)
-    }
-
-    /// As [`open`](Self::open), with options: [`Options::open_or_create`]. To open only what is there, [`Options::open`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn open_or_create(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
-        options.open_or_create(path)
-    }
-
-    /// Opens a store that was closed, for reading only: [`Options::open_read_only`].
-    ///
-    /// ```
-    /// # fn main() -> kv::Result<()> {
-    /// # let dir = tempfile::tempdir().unwrap();
-    /// # let path = dir.path().join("shop.cairn");
-    /// kv::Store::open(&path)?.put("apples", "17")?; // dropped, so closed
-    /// let store = kv::Store::open_read_only(&path)?;
-    /// assert_eq!(store.get("apples")?.as_deref(), Some(&b"17"[..]));
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// As there.
-    pub fn open_read_only(path: impl AsRef<Path>) -> Result<Self> {
-        Options::new().open_read_only(path)
-    }
-
     pub(crate) fn start(core: Core) -> Result<Self> {
         core.note_leaves();
         core.settler.lock().note_nodes(&core.space);
@@ -141,6 +100,29 @@ impl Store {
     #[inline]
     pub fn snapshot(&self) -> Result<Snapshot<'_>> {
         Ok(Snapshot(self.begin(Isolation::Snapshot)?))
+    }
+
+    /// Runs `f` in a serializable transaction until it commits. An `Err` of its own rolls back. With an error type of your own: [`transact_at`](Self::transact_at).
+    ///
+    /// # Errors
+    /// What `f` returns; those of [`Transaction::commit`] but conflicts; [`Error::GaveUp`].
+    pub fn transact<'s, R>(&'s self, f: impl FnMut(&mut Transaction<'s>) -> Result<R>) -> Result<R> {
+        self.transact_at(Isolation::Serializable, f)
+    }
+
+    /// As [`transact`](Self::transact), at another level, and with errors of the caller's own type.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn transact_at<'s, R, E>(
+        &'s self,
+        isolation: Isolation,
+        f: impl FnMut(&mut Transaction<'s>) -> Result<R, E>,
+    ) -> Result<R, E>
+    where
+        E: From<Error>,
+    {
+        retry::transact(&self.core, isolation, f)
     }
 
     // ---- one operation, a transaction of its own --------------------------------------------------------------
@@ -278,7 +260,7 @@ impl Store {
             tx.finish()?;
             Ok(result)
         };
-        let mut tried = crate::commit::Tried::default();
+        let mut tried = crate::commit::room::Tried::default();
         loop {
             match once() {
                 Err(error @ Error::Full { .. }) => self.core.full_again(&mut tried, error, 0)?,
@@ -292,7 +274,7 @@ impl Store {
     /// # Errors
     /// As [`put`](Self::put).
     pub fn write(&self, batch: &Batch) -> Result<()> {
-        self.retry(Isolation::Serializable, true, |tx| {
+        retry::retry(&self.core, Isolation::Serializable, true, |tx: &mut Transaction<'_>| {
             for (key, value) in &batch.0 {
                 match value {
                     Some((value, expires)) => match expires {
@@ -314,6 +296,32 @@ impl Store {
     /// Those of a drain; [`Error::Full`].
     pub fn checkpoint(&self) -> Result<()> {
         self.core.checkpoint()
+    }
+
+    /// Removes every key that has expired; returns how many. A store with a [background](crate::Options::background) thread does that by itself, some leaves at a
+    /// time, so that an expired key is gone after a second for each half a million keys or so. One barrier for 256 keys.
+    ///
+    /// ```
+    /// # fn main() -> kv::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// let store = kv::Options::new().background(false).create(dir.path().join("s"))?;
+    /// store.put_until(b"session", b"alice", 1)?; // the first millisecond of 1970
+    /// assert_eq!(store.get(b"session")?, None);
+    /// assert_eq!(store.sweep()?, 1);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub fn sweep(&self) -> Result<u64> {
+        let mut sweep = Sweep::default();
+        let mut removed = 0;
+        loop {
+            removed += self.core.sweep(&mut sweep)?;
+            if sweep.is_through() {
+                return Ok(removed);
+            }
+        }
     }
 
     /// Tells transactions, snapshots and feeds that see the state of before `oldest` that they are too old: each gets [`Error::Expired`] at its next step, and what was
@@ -466,29 +474,6 @@ impl Core {
             Ok(()) | Err(pmem::Error::InUse { .. }) => Ok(()), // others have the pool
             Err(error) => Err(error.into()),
         }
-    }
-}
-
-impl Core {
-    /// A key may become the fence of a leaf, whose node must fit in a segment.
-    #[inline]
-    pub(crate) fn check_key(&self, key: &[u8]) -> Result<()> {
-        let max =
-            (self.space.segment_bytes - crate::media::node::NODE) / crate::media::node::NODE * crate::media::node::NODE;
-        if key.len() as u64 <= max {
-            return Ok(());
-        }
-        Err(Error::Limit { what: "bytes of a key, in segments of this length", found: key.len() as u64, max })
-    }
-
-    /// A new key needs room in the index.
-    pub(crate) fn check_memory(&self) -> Result<()> {
-        let max = self.options.index_memory;
-        if max == u64::MAX {
-            return Ok(());
-        }
-        let bytes = self.index.memory_in_use();
-        if bytes <= max { Ok(()) } else { Err(Error::IndexMemory { keys: self.index.entries(), bytes, max }) }
     }
 }
 

@@ -22,7 +22,6 @@ const ALLOWED: &[(&str, usize)] = &[
     ("eaw", 5),
     ("fabric", 16),
     ("heap", 24),
-    ("kv", 18),
     ("log", 12),
     ("membership", 11),
     ("mvcc", 13),

@@ -83,8 +83,8 @@ mod tests {
     use crate::Step;
     use crate::core::Core;
     use crate::durable::logged::{CHANGE, Commit};
-    use crate::later::Commit as Awaited;
     use crate::options::Options;
+    use crate::txn::later::Commit as Awaited;
 
     impl Core {
         /// The numbers of the commits that the log has, of who leads.

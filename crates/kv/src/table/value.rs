@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 use pmem::Persist;
 
-use super::types::short;
+use super::name::short;
 use crate::error::DecodeError;
 
 /// A type whose values are stored in a [`Table`](super::Table): bytes, text, integers, `bool`, [`Plain`] structs, options of these; with the feature

@@ -104,7 +104,7 @@ pub(crate) struct Read {
 /// A range that was read, as far as it was.
 #[derive(Clone, Debug)]
 pub(crate) struct Scanned {
-    pub(crate) range: crate::scan::Range,
+    pub(crate) range: tx::Keys,
     /// What was found, in `scanned`.
     pub(crate) found: Range<u32>,
 }
@@ -323,7 +323,7 @@ impl Work {
     }
 
     /// The writes of keys in a range, in order of the keys.
-    pub(crate) fn sorted(&mut self, range: &crate::scan::Range) -> Vec<usize> {
+    pub(crate) fn sorted(&mut self, range: &tx::Keys) -> Vec<usize> {
         if self.ordered.is_empty() && self.looked <= LOOKS * self.writes.len() {
             self.looked += self.writes.len();
             return self.sorted_once(range);
@@ -344,7 +344,7 @@ impl Work {
         self.ordered.range::<[u8], _>((from, to)).map(|(_, at)| *at as usize).collect()
     }
 
-    fn sorted_once(&self, range: &crate::scan::Range) -> Vec<usize> {
+    fn sorted_once(&self, range: &tx::Keys) -> Vec<usize> {
         let inside = |at: &usize| range.contains(self.key(&self.writes[*at]));
         let mut found: Vec<usize> = (0..self.writes.len()).filter(inside).collect();
         found.sort_unstable_by(|a, b| self.key(&self.writes[*a]).cmp(self.key(&self.writes[*b])));

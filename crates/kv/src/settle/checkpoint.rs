@@ -325,12 +325,19 @@ impl Core {
         // A small store is settled often: that costs it little, and what waits would be most of its file.
         let enough = (2 * self.space.usage().live).max(LEAST);
         self.settle_at.store(enough.min(self.options.settle), Relaxed);
-        let compacted = self.compact(settler);
+        let moved = self.move_versions(settler);
         self.unfinished.store(!settler.unripe.is_empty(), std::sync::atomic::Ordering::Release);
-        match compacted {
+        match moved {
             Ok(()) | Err(crate::Error::Full { .. }) => self.space.shrink(),
             other => other,
         }
+    }
+
+    /// Moves what stands alone, and then what is scanned together.
+    fn move_versions(&self, settler: &mut Settler) -> Result<()> {
+        let pin = self.active.pin_for_upkeep()?;
+        let left = self.compact(settler, &pin)?;
+        if settler.rescue { Ok(()) } else { self.gather_neighbours(settler, &pin, left) }
     }
 
     /// Takes tombstones out of the index that the checkpoint has, and whose older versions are out of everybody's sight.

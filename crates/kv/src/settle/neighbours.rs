@@ -7,13 +7,13 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use crate::Step;
 use crate::checkpoint::settler::Settler;
-use crate::compact::TOGETHER;
 use crate::core::Core;
 use crate::error::Result;
 use crate::index::{Listed, SHORT};
 use crate::isolation::active::Pin;
 use crate::media::record::Record;
 use crate::raw::Claim;
+use crate::settle::compact::TOGETHER;
 use crate::space::need::Need;
 
 /// So many leaves are worth a turn of the background thread.

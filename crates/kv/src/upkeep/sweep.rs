@@ -3,7 +3,7 @@
 //! The index says which versions expire at all, so that only those are looked at. Each that has is deleted by a transaction like any other, which makes sure that it
 //! still is the newest.
 
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::fence;
 
 use tx::Isolation;
@@ -12,9 +12,8 @@ use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::media::record::Record;
 use crate::raw::Claim;
-use crate::store::Store;
 use crate::time::Now;
-use crate::tx::{Mode, Transaction};
+use crate::txn::transaction::{Mode, Transaction};
 
 /// Leaves looked at in one go: a little more than a megabyte.
 const LEAVES: usize = 2048;
@@ -28,43 +27,14 @@ pub(crate) struct Sweep {
     from: Option<Vec<u8>>,
 }
 
-impl Store {
-    /// Removes every key that has expired; returns how many. A store with a [background](crate::Options::background) thread does that by itself, some leaves at a
-    /// time, so that an expired key is gone after a second for each half a million keys or so. One barrier for 256 keys.
-    ///
-    /// ```
-    /// # fn main() -> kv::Result<()> {
-    /// # let dir = tempfile::tempdir().unwrap();
-    /// let store = kv::Options::new().background(false).create(dir.path().join("s"))?;
-    /// store.put_until(b"session", b"alice", 1)?; // the first millisecond of 1970
-    /// assert_eq!(store.get(b"session")?, None);
-    /// assert_eq!(store.sweep()?, 1);
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`put`](Self::put).
-    pub fn sweep(&self) -> Result<u64> {
-        let mut sweep = Sweep::default();
-        let mut removed = 0;
-        loop {
-            removed += self.core.sweep(&mut sweep)?;
-            if sweep.from.is_none() {
-                return Ok(removed);
-            }
-        }
+impl Sweep {
+    /// Whether it has come to the end.
+    pub(crate) fn is_through(&self) -> bool {
+        self.from.is_none()
     }
 }
 
 impl Core {
-    /// There is something that will expire.
-    #[inline]
-    pub(crate) fn note_expiring(&self) {
-        if !self.expiring.load(Relaxed) {
-            self.expiring.store(true, Relaxed);
-        }
-    }
-
     /// Looks at some leaves; `sweep.from` is none after the last. Returns how many keys went.
     pub(crate) fn sweep(&self, sweep: &mut Sweep) -> Result<u64> {
         let mut next = match sweep.from.take() {

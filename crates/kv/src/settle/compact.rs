@@ -69,8 +69,8 @@ struct Full {
 }
 
 impl Core {
-    /// Empties the sparsest segments, if the store takes far more space than it needs; and those far out, if its file does.
-    pub(crate) fn compact(&self, settler: &mut Settler) -> Result<()> {
+    /// Empties the sparsest segments, if the store takes far more space than it needs; and those far out, if its file does. Returns how many bytes more may move.
+    pub(super) fn compact(&self, settler: &mut Settler, pin: &Pin<'_>) -> Result<u64> {
         let usage = self.space.usage();
         let bytes = self.space.segment_bytes;
         let taken = (usage.segments - usage.free - usage.nodes) * bytes;
@@ -93,7 +93,6 @@ impl Core {
         // What is written goes to the lowest free segments. So the end of the file becomes free, once what is there has moved.
         let near = 2 * (usage.segments - usage.free) + slack / bytes;
         settler.nodes.far = (usage.segments > near + near / 2).then_some(near as u32);
-        let pin = self.active.pin_for_upkeep()?;
         // As much as is written between two checkpoints, at most.
         let mut left = self.options.settle;
         if let Some(mut excess) = taken.checked_sub(wanted) {
@@ -104,7 +103,7 @@ impl Core {
                 if excess == 0 || left == 0 {
                     break;
                 }
-                self.empty(settler, &pin, *full, Some(&sparse[at + 1..]))?;
+                self.empty(settler, pin, *full, Some(&sparse[at + 1..]))?;
                 excess = excess.saturating_sub(bytes - full.live);
                 left = left.saturating_sub(full.live);
             }
@@ -117,14 +116,11 @@ impl Core {
                 if left == 0 {
                     break;
                 }
-                self.empty(settler, &pin, full, None)?;
+                self.empty(settler, pin, full, None)?;
                 left = left.saturating_sub(full.live);
             }
         }
-        if !settler.rescue {
-            self.gather_neighbours(settler, &pin, left)?;
-        }
-        Ok(())
+        Ok(left)
     }
 
     /// Segments that something is in, and that recovery does not read.
@@ -203,50 +199,6 @@ impl Core {
         let moved = if own.is_empty() { Ok(()) } else { self.rewrite(settler, pin, own, others, need) };
         held.into_iter().for_each(|hash| self.locks.unlock(hash, pin));
         moved
-    }
-
-    /// Visits the records of a segment, as far as they are whole.
-    pub(crate) fn walk<'a>(
-        &'a self,
-        number: u32,
-        writer: usize,
-        sequence: u32,
-        mut visit: impl FnMut(Record<'a>) -> ControlFlow<()>,
-    ) -> Result<u64> {
-        let base = self.space.offset(number);
-        let mut at = 0;
-        let mut skipped = 0;
-        let limit = self.space.run(number) * self.space.segment_bytes;
-        while at + header::HEADER <= self.space.segment_bytes {
-            let Some(record) = self.whole(Claim::Settling, base + at, limit - at, writer, sequence) else {
-                skipped += GRAIN;
-                at += GRAIN;
-                continue;
-            };
-            if visit(record).is_break() {
-                break;
-            }
-            at += record.space();
-        }
-        Ok(skipped)
-    }
-
-    /// The record at a place of a log in use with `room` bytes, if it is whole.
-    pub(crate) fn whole(
-        &self,
-        claim: Claim,
-        offset: u64,
-        room: u64,
-        writer: usize,
-        sequence: u32,
-    ) -> Option<Record<'_>> {
-        let head = raw::bytes(claim, self, &self.pool, offset, header::HEADER).ok()?;
-        let header = pmem::view::<header::Header>(head)?;
-        if header.checksum == 0 || !header.is_sound() || header.len() > room {
-            return None;
-        }
-        let record = Record::at(claim, self, &self.pool, offset).ok()?;
-        record.is_checksummed(&self.key, checksum::place(offset, writer, sequence)).then_some(record)
     }
 
     /// A log in which everything is durable: what is linked to that testifies to it.

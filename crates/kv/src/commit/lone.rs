@@ -86,11 +86,6 @@ struct Put<'a> {
 }
 
 impl Core {
-    /// Whether commits are of the kind that a put can make by itself: each with its barrier, in a log of its own, and seen when it is published.
-    pub(crate) fn puts_alone(options: &crate::Options, pool: &pmem::Pool) -> bool {
-        !options.orders(pool.domain()) && options.index_memory == u64::MAX && !pool.is_read_only()
-    }
-
     /// Sets the key's value, and says if it had one; none if this is no put to be made this way, and then nothing has happened.
     #[inline]
     pub(crate) fn put_alone(&self, key: &[u8], value: &[u8]) -> Result<Option<bool>> {

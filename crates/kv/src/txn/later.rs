@@ -15,7 +15,7 @@ use crate::Timestamp;
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::raw::{Borrows, Held};
-use crate::tx::Transaction;
+use crate::txn::transaction::Transaction;
 
 /// A commit on its way: see [`Transaction::commit_async`]. It comes to its end whether or not this is awaited.
 #[must_use = "what becomes of the commit is said here"]

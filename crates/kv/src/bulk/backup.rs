@@ -7,14 +7,15 @@ use std::path::Path;
 
 use pmem::{DomainChoice, Draft};
 
+use crate::Timestamp;
+use crate::bulk::load::Loaded;
 use crate::error::Result;
-use crate::load::Loaded;
 #[cfg(feature = "replication")]
 use crate::media::origin::origin;
 use crate::media::origin::set_origin;
 use crate::options::Options;
 use crate::store::{Snapshot, Store};
-use crate::{Timestamp, tx};
+use crate::txn::transaction;
 
 /// What a backup has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,7 +120,7 @@ fn to_its_end(mut progress: impl FnMut(Loaded)) -> impl FnMut(Loaded) -> Result<
 type Origin = (u64, u64);
 
 fn write(
-    snapshot: &tx::Transaction<'_>,
+    snapshot: &transaction::Transaction<'_>,
     path: &Path,
     origin: Option<Origin>,
     progress: impl FnMut(Loaded) -> Result<()>,
@@ -131,7 +132,7 @@ fn write(
 }
 
 fn copy(
-    snapshot: &tx::Transaction<'_>,
+    snapshot: &transaction::Transaction<'_>,
     draft: &Draft,
     origin: Option<Origin>,
     mut progress: impl FnMut(Loaded) -> Result<()>,

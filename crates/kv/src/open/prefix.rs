@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pmem::{LINE, WORD};
 
-use super::{Piece, Reading};
 use crate::Step;
 use crate::core::Core;
 use crate::error::{Error, Result};
@@ -13,32 +12,8 @@ use crate::media::checkpoint::Checkpoint;
 use crate::media::checksum;
 use crate::media::header::FIRST;
 use crate::media::mark::Mark;
-use crate::media::record::Record;
+use crate::open::reading::{Kept, Piece, Reading};
 use crate::raw::{self, Claim};
-
-/// Which numbered commits stay.
-#[derive(Debug, Default)]
-pub(super) struct Kept {
-    /// Through this number.
-    pub(super) last: u64,
-    /// Whole records say that all through this one were durable.
-    pub(super) durable: u64,
-    all: bool,
-    /// Writers of whose logs something was lost, and given up.
-    pub(super) given_up: BTreeSet<usize>,
-}
-
-impl Kept {
-    /// Whether the transaction that begins with this record goes.
-    pub(super) fn drops(&self, first: &Record<'_>) -> bool {
-        !self.all && first.number().is_some_and(|(number, _)| number > self.last)
-    }
-
-    /// Whether the reading has stopped at such a transaction.
-    pub(super) fn is_cut(&self, reading: &Reading<'_>) -> Result<bool> {
-        Ok(reading.transaction(reading.at)?.is_some_and(|whole| self.drops(&whole.records[0])))
-    }
-}
 
 /// Reads all logs for their numbers.
 pub(super) fn find(core: &Core, checkpoint: &Checkpoint, logs: &[BTreeMap<u32, Piece>], pin: &Pin<'_>) -> Result<Kept> {

@@ -1,10 +1,11 @@
 //! Many pairs at once: big transactions, one barrier for each.
 
+use crate::txn::retry;
 use tx::Isolation;
 
 use crate::error::Result;
 use crate::store::Store;
-use crate::tx::check_len;
+use crate::txn::transaction::check_len;
 
 /// Bytes of a transaction, about: beyond that a barrier more or less is not seen.
 const BATCH: usize = 1 << 20;
@@ -134,7 +135,7 @@ impl Loader<'_> {
         }
         let pairs = &self.pairs;
         // It waits for others who write these keys, instead of meeting conflicts with them.
-        self.store.retry(Isolation::Serializable, true, |tx| {
+        retry::retry(&self.store.core, Isolation::Serializable, true, |tx| {
             for pair in pairs {
                 let (key, value) = (pair.key(bytes), &bytes[pair.value..pair.end]);
                 match pair.expires {

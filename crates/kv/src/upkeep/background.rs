@@ -6,8 +6,8 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use crate::core::Core;
-use crate::sweep::Sweep;
 use crate::threads::signal::{TICK, Wanted};
+use crate::upkeep::sweep::Sweep;
 
 /// The thread, as long as the store is open.
 pub(crate) struct Background {

@@ -1,7 +1,6 @@
 //! Is everything there, and as it was written?
 
 use std::fmt;
-use std::ops::ControlFlow;
 
 use crate::core::Core;
 use crate::error::{Key, Result};
@@ -161,20 +160,5 @@ impl Core {
             return Err((Some(Key(key.to_vec())), "it is not of a key of the leaf that leads to it"));
         }
         Ok(record)
-    }
-
-    /// Reads all that logs have of whole records, for a store whose index is damaged: of each key the newest. What was deleted or overwritten long ago and stands there
-    /// still may come back.
-    pub(crate) fn salvage(&self, mut apply: impl FnMut(Record<'_>) -> Result<()>) -> Result<()> {
-        for number in 0..self.space.count() {
-            let Use::Log { writer, sequence, .. } = self.space.used(number) else { continue };
-            let mut result = Ok(());
-            self.walk(number, writer, sequence, |record| {
-                result = apply(record);
-                if result.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-            })?;
-            result?;
-        }
-        Ok(())
     }
 }
