@@ -1,10 +1,10 @@
 //! Many pairs at once: big transactions, one barrier for each.
 
-use crate::txn::retry;
 use tx::Isolation;
 
 use crate::error::Result;
 use crate::store::Store;
+use crate::txn::retry;
 use crate::txn::transaction::check_len;
 
 /// Bytes of a transaction, about: beyond that a barrier more or less is not seen.

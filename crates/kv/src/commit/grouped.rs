@@ -1,5 +1,9 @@
 //! Commits of a group: see [`group`](crate::durable::group).
 
+use std::sync::Arc;
+
+use pmem::sync::{OwnMutex, switch_point};
+
 use crate::commit::validate::Terms;
 use crate::core::Core;
 use crate::durable::group::{self, Member, Written};
@@ -8,8 +12,6 @@ use crate::isolation::active::Pin;
 use crate::space::need::Need;
 use crate::writers::work::{Known, Work};
 use crate::writers::writer::{Log, Run};
-use pmem::sync::{OwnMutex, switch_point};
-use std::sync::Arc;
 
 impl Core {
     pub(super) fn commit_grouped(

@@ -1,5 +1,10 @@
 //! The index is led to the new versions.
 
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::fence;
+
+use pmem::sync::switch_point;
+
 use crate::Step;
 use crate::core::Core;
 use crate::error::Result;
@@ -8,9 +13,6 @@ use crate::media::header::TOMBSTONE;
 use crate::media::word::Word;
 use crate::writers::work::Work;
 use crate::writers::writer::{Dead, Log, Run, Tombstone};
-use pmem::sync::switch_point;
-use std::sync::atomic::Ordering::SeqCst;
-use std::sync::atomic::fence;
 
 impl Core {
     /// Leads the index to the records, which are in these runs of an image, from `base` on.

@@ -1,5 +1,10 @@
 //! Room for what is written; and what is done where there is none.
 
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use pmem::sync::OwnMutexGuard;
+
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::isolation::active::Pin;
@@ -8,9 +13,6 @@ use crate::space::need::Need;
 use crate::threads::wait::Wait;
 use crate::writers::work::Work;
 use crate::writers::writer::Log;
-use pmem::sync::OwnMutexGuard;
-use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
 
 /// How often a change is tried in a store that is full, with a checkpoint each time. What one checkpoint has moved is free behind the next but one.
 const TRIES: u32 = 8;

@@ -1,5 +1,7 @@
 //! What was read must not have changed.
 
+use std::sync::atomic::Ordering::SeqCst;
+
 use crate::Step;
 use crate::core::Core;
 use crate::error::{ConflictWith, Error, Key, Result};
@@ -11,7 +13,6 @@ use crate::raw::Claim;
 use crate::scan::Scanner;
 use crate::time::Now;
 use crate::writers::work::{Read, Work};
-use std::sync::atomic::Ordering::SeqCst;
 
 /// How a transaction commits.
 #[derive(Clone, Copy, Debug)]

@@ -27,7 +27,7 @@ pub(crate) struct Core {
     /// See [`types`](Self::types).
     pub(crate) types: AtomicU64,
     pub(crate) pool: Pool,
-    /// See `lone`.
+    /// See `commit::lone`.
     pub(crate) puts_alone: bool,
     pub(crate) key: ChecksumKey,
     pub(crate) generation: u16,
@@ -67,7 +67,7 @@ pub(crate) struct Core {
     pub(crate) committers: crate::threads::committers::Committers,
     /// The last checkpoint has left something to be freed by the next.
     pub(crate) unfinished: AtomicBool,
-    /// Whether some key may expire: see `sweep`.
+    /// Whether some key may expire: see `upkeep::sweep`.
     pub(crate) expiring: AtomicBool,
 }
 

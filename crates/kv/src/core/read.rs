@@ -1,21 +1,21 @@
 //! How a key is read, and what stands in a log.
 
+use std::ops::ControlFlow;
+use std::sync::atomic::Ordering::SeqCst;
+
 use crate::Step;
+use crate::core::Core;
 use crate::error::Result;
 use crate::index::{Found, Leaf, Spot};
 use crate::isolation::active::Pin;
+use crate::media::checksum;
+use crate::media::header::{self, GRAIN};
 use crate::media::record::Record;
 use crate::media::uses::Use;
 use crate::media::word::Word;
+use crate::raw;
 use crate::raw::Claim;
 use crate::writers::writer::State;
-use std::sync::atomic::Ordering::SeqCst;
-
-use crate::core::Core;
-use crate::media::checksum;
-use crate::media::header::{self, GRAIN};
-use crate::raw;
-use std::ops::ControlFlow;
 
 /// Keys that are prefetched at once.
 pub(crate) const AHEAD: usize = 32;

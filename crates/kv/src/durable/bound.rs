@@ -8,12 +8,13 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+use pmem::sync::CachePadded;
+use pmem::{ChecksumKey, Pool};
+
 use crate::error::{Error, Result};
 use crate::options::Durability;
 use crate::space::Space;
 use crate::writers::writer::Writers;
-use pmem::sync::CachePadded;
-use pmem::{ChecksumKey, Pool};
 
 /// Numbers of commits, if they are bounded.
 pub(crate) struct Bound {

@@ -20,7 +20,7 @@
 //! |---|---|
 //! | nobody sees a commit that is not durable | [`Leading::append`] forces before anything is stored or published |
 //! | the log has all commits behind those that are durable in the store, of everybody who follows too | [`Leading::trim`]; [`Follower`](crate::Follower) |
-//! | whoever leads has all commits there ever were | [`Core::take_over`]: no gap before the log's first commit, none behind its last |
+//! | whoever leads has all commits there ever were | [`take_over`](crate::core::Core::take_over): no gap before the log's first commit, none behind its last |
 //! | a store whose log is missing is not opened as if it were whole | `origin`, the log's id on media |
 
 use std::collections::VecDeque;

@@ -23,7 +23,7 @@ pub(crate) struct Checkpoint {
     pub(crate) number: u64,
     /// Not smaller than any commit timestamp in what is settled.
     pub(crate) clock: u64,
-    /// Commits through this number are durable and settled: see `bounded`.
+    /// Commits through this number are durable and settled: see `durable`.
     pub(crate) commit_number: u64,
     /// Keys in the index, tombstones included.
     pub(crate) entries: u64,

@@ -39,9 +39,9 @@ pub(crate) const TOMBSTONE: u32 = 1 << 25;
 pub(crate) const EXPIRES: u32 = 1 << 26;
 /// A version moved here from elsewhere, with the timestamp it has.
 pub(crate) const MOVED: u32 = 1 << 27;
-/// Sixteen bytes behind that number the commit among all commits, and say through which all were durable: see `bounded`.
+/// Sixteen bytes behind that number the commit among all commits, and say through which all were durable: see `durable`.
 pub(crate) const NUMBERED: u32 = 1 << 28;
-/// Written as a part of the transaction before it, with a timestamp of its own: see `group`.
+/// Written as a part of the transaction before it, with a timestamp of its own: see `durable`.
 pub(crate) const JOINED: u32 = 1 << 29;
 const KNOWN: u32 = FIRST | TOMBSTONE | EXPIRES | MOVED | NUMBERED | JOINED;
 

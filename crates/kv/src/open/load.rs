@@ -1,5 +1,7 @@
 //! The index of the last checkpoint.
 
+use pmem::Pool;
+
 use crate::Step;
 use crate::checkpoint::nodes::{self, Nodes};
 use crate::checkpoint::settler::{List, Settler};
@@ -17,7 +19,6 @@ use crate::options::{Options, Part};
 use crate::raw::Claim;
 use crate::space::Space;
 use crate::writers::writer::Tombstone;
-use pmem::Pool;
 
 pub(super) fn load(
     pool: &Pool,

@@ -1,4 +1,17 @@
 //! One log is read, transaction by transaction.
+//!
+//! | read at a place of a log | done |
+//! |---|---|
+//! | a whole transaction, linked to the last one | its records go into the index where they are newer; on behind it |
+//! | anything else, and further on a whole first record linked to the last transaction | the rest of the segment was skipped; on there |
+//! | anything else, and further on a whole first record with another link | [`Error::Lost`] |
+//! | anything else, and nothing further on, but the checkpoint leads there or behind | [`Error::Lost`]: it would show a part of the transaction |
+//! | anything else, and nothing further on | the end: what is there was never acknowledged |
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound::{Excluded, Unbounded};
+
+use pmem::LINE;
 
 use crate::Step;
 use crate::core::Core;
@@ -12,9 +25,6 @@ use crate::media::{checksum, key};
 use crate::raw::Claim;
 use crate::salvaged::CutLog;
 use crate::writers::writer::{Dead, Tombstone};
-use pmem::LINE;
-use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound::{Excluded, Unbounded};
 
 /// Which numbered commits stay.
 #[derive(Debug, Default)]

@@ -1,12 +1,4 @@
 //! A store is opened: the index of the last checkpoint, then what the logs have behind its marks.
-//!
-//! | read at a place of a log | done |
-//! |---|---|
-//! | a whole transaction, linked to the last one | its records go into the index where they are newer; on behind it |
-//! | anything else, and further on a whole first record linked to the last transaction | the rest of the segment was skipped; on there |
-//! | anything else, and further on a whole first record with another link | [`Error::Lost`] |
-//! | anything else, and nothing further on, but the checkpoint leads there or behind | [`Error::Lost`]: it would show a part of the transaction |
-//! | anything else, and nothing further on | the end: what is there was never acknowledged |
 
 use std::collections::BTreeMap;
 

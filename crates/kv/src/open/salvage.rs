@@ -1,13 +1,14 @@
 //! A store whose index is damaged: it is made anew.
 
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
 use crate::core::Core;
 use crate::error::Result;
 use crate::media::mark::Mark;
 use crate::media::record::Record;
 use crate::media::uses::Use;
 use crate::open::reading::Reading;
-use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 
 /// Makes the index of all whole records.
 pub(super) fn salvage(core: &Core) -> Result<()> {

@@ -1,11 +1,12 @@
 //! Ranges of a transaction: what it has written itself is among what is committed.
 
+use tx::Isolation;
+
 use crate::error::Result;
 use crate::raw::Claim;
 use crate::scan::{Range, Scanner};
 use crate::txn::transaction::Transaction;
 use crate::writers::work::Scanned;
-use tx::Isolation;
 
 impl<'s> Transaction<'s> {
     /// Pairs of a range of keys, in order.

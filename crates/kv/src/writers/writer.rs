@@ -82,7 +82,7 @@ pub(crate) struct Log {
     pub(crate) watermark: Option<Watermark>,
     /// The number of its last commit, if they have any.
     pub(crate) number_drawn: u64,
-    /// Runs that are not flushed: see `bounded`.
+    /// Runs that are not flushed: see `durable`.
     pub(crate) unforced: Vec<Run>,
     /// Segments begun, first and number, of which the table on media may not yet say so: whoever began them may have turned back, or be gone.
     pub(crate) unnamed: Vec<(u32, u32)>,
