@@ -142,7 +142,7 @@ impl Nodes {
     }
 
     /// Nodes that there are segments for, and those of them that are free.
-    pub(crate) fn room(&self, segment_bytes: u64) -> (u64, u64) {
+    pub(super) fn room(&self, segment_bytes: u64) -> (u64, u64) {
         let all = self.segments.len() as u64 * u64::from(per_segment(segment_bytes));
         let used: u64 = self.segments.values().map(|used| u64::from(used.count)).sum();
         (all, all - used)

@@ -45,7 +45,7 @@ impl Core {
 
     /// The index leads to `word` instead of `old`; returns a reading of the clock behind that.
     #[inline]
-    pub(crate) fn is_published(&self, segment: u32, word: Word, old: Word, log: &mut Log) -> u64 {
+    pub(super) fn is_published(&self, segment: u32, word: Word, old: Word, log: &mut Log) -> u64 {
         self.space.add_live(segment, word.space());
         switch_point();
         let unlinked = self.active.now();

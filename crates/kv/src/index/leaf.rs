@@ -100,7 +100,7 @@ impl Leaf {
     }
 
     /// The same; it has none from now on.
-    pub(crate) fn take_node(&self) -> u32 {
+    pub(super) fn take_node(&self) -> u32 {
         NO_NODE - self.node.swap(0, SeqCst)
     }
 
@@ -273,7 +273,7 @@ impl Leaf {
     }
 
     /// All versions, those that are listed first, and which state of the leaf that was.
-    pub(crate) fn listed(&self, layout: u32, into: &mut Listed) -> bool {
+    pub(super) fn listed(&self, layout: u32, into: &mut Listed) -> bool {
         let all = self.consistent(layout, |leaf| {
             into.slots.clear();
             let (used, ordered) = (leaf.used.load(Relaxed), leaf.ordered.load(Relaxed));
@@ -297,7 +297,7 @@ impl Leaf {
     }
 
     /// Keeps the order that `listed` was brought to, unless the leaf has changed since.
-    pub(crate) fn remember(&self, listed: &Listed) {
+    pub(super) fn remember(&self, listed: &Listed) {
         let version = listed.version;
         if self.version.compare_exchange(version, version + 1, Acquire, Relaxed).is_err() {
             return;
@@ -332,7 +332,7 @@ impl Leaf {
 pub(crate) struct Listed {
     pub(crate) slots: Vec<(Word, u8)>,
     /// Those up to here are in order of keys.
-    pub(crate) known: usize,
+    pub(super) known: usize,
     version: u64,
 }
 
@@ -379,12 +379,12 @@ impl Locked<'_> {
     }
 
     #[inline]
-    pub(crate) fn replace(&mut self, slot: u8, word: Word) {
+    pub(super) fn replace(&mut self, slot: u8, word: Word) {
         self.leaf.words[slot as usize % SLOTS].store(word.0, Release);
     }
 
     /// False if the leaf is full.
-    pub(crate) fn insert(&mut self, word: Word) -> bool {
+    pub(super) fn insert(&mut self, word: Word) -> bool {
         let used = self.leaf.used.load(Relaxed);
         let slot = used.trailing_ones();
         if slot as usize == SLOTS {
@@ -396,7 +396,7 @@ impl Locked<'_> {
         true
     }
 
-    pub(crate) fn remove(&mut self, slot: u8) {
+    pub(super) fn remove(&mut self, slot: u8) {
         let used = self.leaf.used.load(Relaxed);
         self.leaf.used.store(used & !(1 << slot), Relaxed);
         // Whoever gets the slot next belongs elsewhere.
@@ -418,7 +418,7 @@ impl Locked<'_> {
     }
 
     /// Takes a version away by its word.
-    pub(crate) fn forget(&mut self, word: Word) {
+    pub(super) fn forget(&mut self, word: Word) {
         let used = self.leaf.used.load(Relaxed);
         let slot = (0..SLOTS as u8).find(|slot| used >> slot & 1 == 1 && self.leaf.word(*slot) == word);
         slot.into_iter().for_each(|slot| self.remove(slot));
@@ -442,7 +442,7 @@ impl Locked<'_> {
     }
 
     /// As `fill`, with words in order of their keys.
-    pub(crate) fn fill_in_order(&mut self, words: impl ExactSizeIterator<Item = Word>) {
+    pub(super) fn fill_in_order(&mut self, words: impl ExactSizeIterator<Item = Word>) {
         let len = words.len();
         self.fill(words);
         self.list(0..len as u8);

@@ -15,7 +15,7 @@ use crate::raw::{Claim, Published};
 impl Index {
     /// Makes room in the leaf for `key`.
     #[cold]
-    pub(crate) fn split(&self, pin: &Pin<'_>, key: &[u8]) -> Result<()> {
+    pub(super) fn split(&self, pin: &Pin<'_>, key: &[u8]) -> Result<()> {
         let mut tree = self.tree.lock();
         let root = self.root.get(pin);
         let chunk_at = root.fences.find(key);

@@ -105,7 +105,7 @@ impl Active {
     }
 
     /// Everything up to here is published. One at a time: see `order`.
-    pub(crate) fn set_stable(&self, stable: u64) {
+    pub(super) fn set_stable(&self, stable: u64) {
         self.stable.fetch_max(stable, SeqCst);
     }
 
@@ -249,7 +249,7 @@ impl TxSlot {
     }
 
     /// Tells it to give way, wherever it waits.
-    pub(crate) fn wound(&self) {
+    pub(super) fn wound(&self) {
         self.wounded.store(true, Release);
         self.parked.wake();
     }
@@ -258,7 +258,7 @@ impl TxSlot {
         self.upkeep.load(Acquire)
     }
 
-    pub(crate) fn parked(&self) -> &Parked {
+    pub(super) fn parked(&self) -> &Parked {
         &self.parked
     }
 }

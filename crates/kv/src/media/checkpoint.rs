@@ -44,7 +44,7 @@ impl Checkpoint {
     }
 
     /// What format 1 has of it.
-    pub(crate) fn as_format_1(&self) -> format_1::Checkpoint {
+    pub(super) fn as_format_1(&self) -> format_1::Checkpoint {
         let Self { format, root, segment_bytes, number, clock, commit_number, entries, marks, links, .. } = *self;
         format_1::Checkpoint { format, root, segment_bytes, number, clock, commit_number, entries, marks, links }
     }

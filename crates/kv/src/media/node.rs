@@ -38,9 +38,9 @@ pub(crate) struct Node {
     pub(crate) next: u32,
     /// Checksum over the checksums of the nodes that this one names: see [`Node::children`].
     pub(crate) children: u64,
-    pub(crate) _reserved: [u64; 3],
+    pub(super) _reserved: [u64; 3],
     pub(crate) fence: [u8; FENCE_INLINE],
-    pub(crate) body: [u8; BODY],
+    pub(super) body: [u8; BODY],
 }
 
 const _: () = assert!(size_of::<Node>() as u64 == NODE && NODE.is_multiple_of(LINE));

@@ -22,9 +22,9 @@ use crate::writers::writer::Writers;
 static OPENED: AtomicU64 = AtomicU64::new(0);
 
 /// Segments of a new store.
-pub(crate) const SEGMENTS: u64 = 8;
+pub(super) const SEGMENTS: u64 = 8;
 /// Bytes before the table: the checkpoint, and behind it the watermarks.
-pub(crate) const fn cell_bytes(format: u32) -> u64 {
+pub(super) const fn cell_bytes(format: u32) -> u64 {
     if format == FORMAT_1 { PAGE } else { WATERMARKS_AT + watermark::BYTES }
 }
 
@@ -33,7 +33,7 @@ const WATERMARKS_AT: u64 = 2 * PAGE;
 
 /// Bytes of the first region in a new store. The table has room for 32 GiB if segments have their usual length: where it grows, the data get a
 /// further extent, and only the last one shrinks.
-pub(crate) fn table_bytes(segment: u64) -> u64 {
+pub(super) fn table_bytes(segment: u64) -> u64 {
     cell_bytes(FORMAT) + (segment / 4).clamp(4096, 256 << 10)
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn create(pool: &Pool, options: &Options) -> Result<Core> {
 }
 
 /// The same, in this format.
-pub(crate) fn create_as(pool: &Pool, options: &Options, format: u32) -> Result<Core> {
+pub(super) fn create_as(pool: &Pool, options: &Options, format: u32) -> Result<Core> {
     let table = region(pool, TABLE, table_bytes(options.segment))?;
     let data = region(pool, NAME, SEGMENTS * options.segment)?;
     let (cell, table) = split(table, format)?;
@@ -89,12 +89,12 @@ pub(crate) fn clear(pool: &Pool) -> Result<()> {
 }
 
 /// The cell of the checkpoint, and the table behind it.
-pub(crate) fn split(mut table: Region, format: u32) -> Result<(Area, Region)> {
+pub(super) fn split(mut table: Region, format: u32) -> Result<(Area, Region)> {
     let cell = table.split_front(cell_bytes(format))?;
     Ok((cell, table))
 }
 
-pub(crate) fn assemble(
+pub(super) fn assemble(
     pool: &Pool,
     options: &Options,
     checkpoint: &Checkpoint,
@@ -153,12 +153,12 @@ pub(crate) fn assemble(
 }
 
 #[cfg(feature = "failpoints")]
-pub(crate) fn failpoints(options: &Options) -> crate::failpoints::Failpoints {
+pub(super) fn failpoints(options: &Options) -> crate::failpoints::Failpoints {
     crate::failpoints::Failpoints(options.without)
 }
 
 #[cfg(not(feature = "failpoints"))]
-pub(crate) fn failpoints(_: &Options) -> crate::failpoints::Failpoints {
+pub(super) fn failpoints(_: &Options) -> crate::failpoints::Failpoints {
     crate::failpoints::Failpoints::default()
 }
 

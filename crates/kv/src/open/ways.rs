@@ -139,7 +139,7 @@ impl Options {
     }
 
     /// Bytes of the smallest pool for a store.
-    pub(crate) fn least(&self) -> u64 {
+    pub(super) fn least(&self) -> u64 {
         create::SEGMENTS * self.segment + create::table_bytes(self.segment) + 16384
     }
 
@@ -180,7 +180,7 @@ impl Options {
     }
 
     /// The store in a pool; a replicated one leads nobody yet.
-    pub(crate) fn open_following(&self, pool: &Pool) -> Result<Store> {
+    pub(super) fn open_following(&self, pool: &Pool) -> Result<Store> {
         let origin = origin(pool)?;
         let is_replicated = self.durability == Durability::Replicated;
         if let (Some(log), false) = (origin, is_replicated || self.salvage || pool.is_read_only()) {

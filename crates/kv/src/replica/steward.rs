@@ -333,7 +333,7 @@ pub fn ask_to_remove(address: &str, trust: &fabric::Options, id: u64) -> Result<
 }
 
 /// Brings a [seed](Store::seed) of the store of log `log` that leads at `address` to a file at `to`: durable when this returns. What was there is overwritten.
-pub(crate) fn fetch(
+pub(super) fn fetch(
     address: &str,
     trust: &fabric::Options,
     log: u64,
@@ -416,7 +416,7 @@ fn number(hex: &str) -> Option<u64> {
 }
 
 /// A file beside a store, in the same folder.
-pub(crate) fn beside(store: &Path, what: &str) -> PathBuf {
+pub(super) fn beside(store: &Path, what: &str) -> PathBuf {
     let mut name = store.file_name().unwrap_or_default().to_owned();
     name.push(what);
     store.with_file_name(name)

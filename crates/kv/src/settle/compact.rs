@@ -24,7 +24,7 @@ use crate::space::need::Need;
 use crate::writers::writer::{Dead, Log, Run, Tombstone};
 
 /// Versions that move in one transaction, at most.
-pub(crate) const TOGETHER: usize = 256;
+pub(super) const TOGETHER: usize = 256;
 
 /// A version, where it is, and its key's hash.
 type Moved<'r> = (Record<'r>, Word, u64);
@@ -174,7 +174,7 @@ impl Core {
 
     /// Moves those of up to [`TOGETHER`] versions that are still the newest of their keys, into one run if there is room for it, and as many of the `others` as find room behind
     /// them. One barrier.
-    pub(crate) fn move_together<'r>(
+    pub(super) fn move_together<'r>(
         &self,
         settler: &mut Settler,
         pin: &Pin<'_>,

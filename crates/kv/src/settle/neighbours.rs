@@ -43,7 +43,7 @@ impl Core {
     }
 
     /// Moves the versions of leaves that were noted, up to so many bytes of them.
-    pub(crate) fn gather_neighbours(&self, settler: &mut Settler, pin: &Pin<'_>, most: u64) -> Result<()> {
+    pub(super) fn gather_neighbours(&self, settler: &mut Settler, pin: &Pin<'_>, most: u64) -> Result<()> {
         // What moves leaves a copy behind until whoever reads by then is gone: not while somebody keeps as much already, nor in a full store.
         let held = self.space.held.load(Relaxed);
         if self.index.leaves.scattered() == 0 || self.space.is_short() || held > self.space.usage().live / 4 {

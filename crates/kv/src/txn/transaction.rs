@@ -97,7 +97,7 @@ impl<'s> Transaction<'s> {
     }
 
     /// Locks keys before anything is read, oldest transaction first; what is read then cannot change.
-    pub(crate) fn lock_first(&mut self, hashes: &[u64]) -> Result<()> {
+    pub(super) fn lock_first(&mut self, hashes: &[u64]) -> Result<()> {
         for hash in hashes {
             self.lock(*hash, &[])?;
         }
@@ -439,7 +439,7 @@ impl<'s> Transaction<'s> {
     }
 
     /// The key of a conflict that it had, empty if it was not about one.
-    pub(crate) fn conflict(&self) -> Option<(Vec<u8>, bool)> {
+    pub(super) fn conflict(&self) -> Option<(Vec<u8>, bool)> {
         let wounded = self.mode.age != 0 && self.pin.tx_slot().wounded.load(Relaxed);
         self.doom
             .borrow()
@@ -449,7 +449,7 @@ impl<'s> Transaction<'s> {
     }
 
     /// Bytes of its records.
-    pub(crate) fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         self.work.borrow().image.len() as u64
     }
 

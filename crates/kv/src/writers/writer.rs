@@ -77,7 +77,7 @@ pub(crate) struct Log {
     pub(crate) end: Mark,
     pub(crate) durable: Mark,
     /// What the last force found behind the last transaction, and that one's number.
-    pub(crate) forcing: (Mark, u64),
+    pub(super) forcing: (Mark, u64),
     /// None in a store of format 1.
     pub(crate) watermark: Option<Watermark>,
     /// The number of its last commit, if they have any.
@@ -91,7 +91,7 @@ pub(crate) struct Log {
     /// Tombstones.
     pub(crate) tombstones: Vec<Tombstone>,
     /// Bytes written that nobody was told of: see [`Core::account`](crate::core::Core::account).
-    pub(crate) untold: u64,
+    pub(super) untold: u64,
 }
 
 /// A version that was superseded.
