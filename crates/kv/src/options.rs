@@ -252,7 +252,7 @@ impl Options {
     }
 
     /// Whether each read holds what it returns against its checksum: bytes that have gone bad are [`Error::Damaged`](crate::Error::Damaged) then, and never returned. It
-    /// costs about as much as copying the value. Without, [`Store::check`] and [`Store::backup`] find them.
+    /// costs about as much as copying the value. Without, [`Store::check`](crate::Store::check) and [`Store::backup`](crate::Store::backup) find them.
     ///
     /// ```
     /// # fn main() -> kv::Result<()> {

@@ -77,7 +77,8 @@ pub(crate) fn store_checksumming(
     Ok(unsafe { pool.store_checksumming(offset, key, before, bytes)? })
 }
 
-/// A type that zeros are a value of: a number, atomic or not, an array of these, or a struct of nothing else, by [`zeros_are`].
+/// A type that zeros are a value of: a number, atomic or not, an array of these, or a struct of nothing else, by [`zeros_are`]. Nobody
+/// implements it otherwise.
 pub(crate) trait Zeros: Sized {
     /// Shows all that it is made of to [`zeros_too`]. Nobody calls it: that it compiles is the proof.
     fn proof(&self);
@@ -119,7 +120,7 @@ pub(crate) fn zeros<T: Zeros>(len: usize) -> Box<[T]> {
     unsafe { Box::new_zeroed_slice(len).assume_init() }
 }
 
-/// What borrows from its owner, and from nothing else: its type, for any such borrow.
+/// What borrows from its owner, and from nothing else: its type, for any such borrow. Who implements it claims so, as with a [`Claim`].
 pub(crate) trait Borrows {
     type Owner: 'static;
     type Of<'o>;

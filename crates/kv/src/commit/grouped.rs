@@ -1,4 +1,4 @@
-//! Commits of a group: see [`group`](crate::durable::group).
+//! Commits of a group: see [`group`].
 
 use std::sync::Arc;
 

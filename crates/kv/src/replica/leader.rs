@@ -13,25 +13,25 @@ impl Store {
         self.core.leading().map(|leading| leading.log().copies()).unwrap_or_default()
     }
 
-    /// Takes a copy of the log in, one that was given up or a new one, while the store is used: see [`Log::join`]. With a new follower there, give it a [seed](Self::seed) first.
+    /// Takes a copy of the log in, one that was given up or a new one, while the store is used: see [`Log::join`](log::Log::join). With a new follower there, give it a [seed](Self::seed) first.
     ///
     /// # Errors
-    /// Those of [`Log::join`]; [`Error::Follows`].
+    /// Those of [`Log::join`](log::Log::join); [`Error::Follows`].
     pub fn join(&self, address: &str, trust: &log::fabric::Options) -> Result<()> {
         Ok(self.core.leading()?.log().join(address, trust)?)
     }
 
-    /// A copy of the log may be back at this address: see [`Log::expect_at`]. Nothing for a store that does not lead.
+    /// A copy of the log may be back at this address: see [`Log::expect_at`](log::Log::expect_at). Nothing for a store that does not lead.
     pub fn expect_copy_at(&self, address: &str) {
         if let Ok(leading) = self.core.leading() {
             leading.log().expect_at(address);
         }
     }
 
-    /// A copy of the log, by its [id](Self::copies), is lost for good: see [`Log::remove`].
+    /// A copy of the log, by its [id](Self::copies), is lost for good: see [`Log::remove`](log::Log::remove).
     ///
     /// # Errors
-    /// [`Error::NoSuchCopy`]; those of [`Log::remove`]; [`Error::Follows`].
+    /// [`Error::NoSuchCopy`]; those of [`Log::remove`](log::Log::remove); [`Error::Follows`].
     pub fn remove_copy(&self, id: u64) -> Result<()> {
         let log = self.core.leading()?.log();
         let copies = log.members().0;
@@ -48,14 +48,14 @@ impl Store {
         self.core.leading().map(|leading| leading.log().payload_max() as usize - HEAD).ok()
     }
 
-    /// Nobody else can be elected for so long from now: see [`Log::lead_for`]. Nothing for a store that follows, or is its own.
+    /// Nobody else can be elected for so long from now: see [`Log::lead_for`](log::Log::lead_for). Nothing for a store that follows, or is its own.
     pub fn lead_for(&self, left: std::time::Duration) {
         if let Ok(leading) = self.core.leading() {
             leading.log().lead_for(left);
         }
     }
 
-    /// Another one leads, or may: nothing more is committed by this store, and whoever waits for a commit hears that it is in doubt. See [`Log::fence`]. Nothing for a store that does not lead.
+    /// Another one leads, or may: nothing more is committed by this store, and whoever waits for a commit hears that it is in doubt. See [`Log::fence`](log::Log::fence). Nothing for a store that does not lead.
     pub fn fence(&self) {
         if let Ok(leading) = self.core.leading() {
             leading.log().fence();
@@ -66,7 +66,7 @@ impl Store {
     /// only reads asks.
     ///
     /// # Errors
-    /// Those of [`Log::check_leading`]; [`Error::Follows`]; [`Error::LogInDoubt`] behind a commit that was.
+    /// Those of [`Log::check_leading`](log::Log::check_leading); [`Error::Follows`]; [`Error::LogInDoubt`] behind a commit that was.
     pub fn check_leading(&self) -> Result<()> {
         if self.core.replicated.is_none() {
             return Ok(()); // it is its own
