@@ -1,5 +1,6 @@
 //! What can go wrong, grouped by what the caller can do about it.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 
 use pmem::ErrorKind;
@@ -78,7 +79,7 @@ pub enum Error {
         /// The key's bytes in it.
         key: Key,
         /// What is wrong.
-        why: crate::DecodeError,
+        why: DecodeError,
     },
     /// A table has other types than it was made with.
     #[error(
@@ -333,17 +334,6 @@ impl std::fmt::Display for ConflictWith {
 }
 
 impl Error {
-    /// What it was that there was no room for.
-    pub(crate) fn refused(&self) -> Option<crate::space::Need> {
-        use crate::space::Need;
-        match self {
-            Self::Full { deletes: true, .. } => Some(Need::Urgent),
-            Self::Full { overwrites: true, .. } => Some(Need::Replace),
-            Self::Full { .. } => Some(Need::Data),
-            _ => None,
-        }
-    }
-
     /// What the caller can do about it.
     pub fn kind(&self) -> ErrorKind {
         match self {
@@ -384,6 +374,28 @@ impl Error {
     /// Whether running the transaction again may succeed.
     pub fn is_conflict(&self) -> bool {
         self.kind() == ErrorKind::Retry
+    }
+}
+
+/// Why bytes are not what was expected, or a value has no bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DecodeError(Cow<'static, str>);
+
+impl From<&'static str> for DecodeError {
+    fn from(why: &'static str) -> Self {
+        Self(why.into())
+    }
+}
+
+impl From<String> for DecodeError {
+    fn from(why: String) -> Self {
+        Self(why.into())
+    }
+}
+
+impl std::fmt::Display for DecodeError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
     }
 }
 

@@ -3,28 +3,51 @@
 //! It is the store of the Midas thesis (snapshot isolation, made serializable by validating what was read when a transaction commits; first updater wins; versions
 //! are their own log), with an ordered concurrent index, online garbage collection and scans, which the thesis leaves open.
 //!
-//! # The way of a transaction
+//! # The rooms
 //!
-//! | module | what it does |
+//! Each knows those below it, and none above.
+//!
+//! | room | what is in it |
 //! |---|---|
-//! | `store`, `retry`, `queue` | the handle; `transact` runs a transaction until it commits |
-//! | `tx`, `work` | reads a snapshot; keeps what it writes as records, in memory |
-//! | `active`, `time` | the clock, snapshots, and who is active |
-//! | `locks` | who writes which key |
-//! | `index` | from keys to their newest versions, in memory |
-//! | `scan`, `pairs` | ranges of it |
-//! | `commit`, `writer` | timestamp, validation, **one barrier**, publication |
-//! | `record`, `word`, `media` | what all of it looks like on media |
-//! | `settle`, `nodes` | checkpoints: the index on media follows |
-//! | `compact`, `space`, `reserve` | segments: freed, emptied, given back; what is kept for checkpoints |
-//! | `neighbours` | what scans read together is written together |
-//! | `recovery`, `create` | open: the last checkpoint, then what the logs have behind it |
-//! | `table`, `load`, `backup` | typed keys and values; many pairs at once; a copy of a snapshot |
-//! | `background`, `sweep` | the thread that settles, and removes what has expired |
-//! | `order`, `wait` | in which order commits are seen; how threads wait for each other |
-//! | `later` | commits that are awaited |
-//! | `origin`; `replicated`, `follower`, `steward` with the feature `replication` | commits through a log with copies on other machines; the same store there |
-//! | `feed` | changes in the order of their commits |
+//! | [`table`](Table), `bulk`, `pairs`, `traits` | typed keys and values; many keys at once: loaded, copied, checked, followed; iterators; the traits of `tx` |
+//! | `replica`, with the feature `replication` | the same store on other machines: who leads, who follows |
+//! | `open` | a store is made, opened, recovered: the last checkpoint, then what the logs have behind it |
+//! | `store` | the handle, and snapshots |
+//! | `upkeep`, `repeat` | the background thread, and what has expired; what a log with copies says is repeated |
+//! | `txn` | transactions; trying again until they commit; commits that are awaited |
+//! | `commit` | timestamp, validation, **one barrier**, publication; a put by itself (`lone`) |
+//! | `scan` | ranges, leaf by leaf |
+//! | `settle` | checkpoints: the index on media follows; versions move together, and segments become free |
+//! | `core` | what all handles share; how a key is read |
+//! | `checkpoint`, `durable` | nodes on media, and what one checkpoint leaves to the next; commits that are bounded, of a group, or in a log with copies |
+//! | `writers` | what a transaction writes, in memory (`work`), and the log it goes to (`writer`) |
+//! | `space`, `index` | segments: taken, freed, kept back; from keys to their newest versions, in memory |
+//! | `options`, `copies` | what a store is opened with |
+//! | `media` | what all of it looks like on media: records, nodes, the checkpoint, marks |
+//! | `raw`, `rows` | all the unsafe code; rows of things in memory |
+//! | `isolation` | the clock, snapshots, and who is active; who writes which key; in which order commits are seen |
+//! | `threads` | how threads wait for each other, queue, and are called |
+//! | `error`, `time`, `stats`, `salvaged`, `failpoints` | what is told |
+//!
+//! # One put
+//!
+//! `store.put(b"apples", b"17")`, on a file:
+//!
+//! | file | what happens |
+//! |---|---|
+//! | `store` | `put` asks `commit/lone` first, which is for memory, and then begins a transaction that takes one lock |
+//! | `txn/transaction` | `write`: a transaction slot and a snapshot from `isolation/active`, the key's lock from `isolation/locks` |
+//! | `commit/validate` | `newest`: `index` leads to the version that goes, `media/record` shows it |
+//! | `writers/work` | the new record, complete but for timestamp and checksum |
+//! | `commit`, `commit/grouped` | it is announced at its leaf, gets a timestamp and a place in the queue of `durable/group` |
+//! | `commit/validate` | what was read has not changed: here nothing was |
+//! | `writers/writer` | places in the log; a new segment comes from `space`, down to what `space/reserve` keeps |
+//! | `commit/barrier` | checksums; `raw` stores the records past the cache; **the one barrier** |
+//! | `commit/publish` | `index` is led to the new version; the old one waits in the writer's list |
+//! | `isolation/order` | readers see it when all before it are published; then `put` returns |
+//! | `upkeep/background`, `settle/checkpoint` | later: the leaf goes to media, in a node of `checkpoint/nodes`; the old version's place is free |
+//!
+//! In memory `commit/lone` does all from the lock to the index by itself.
 //!
 //! # Example
 //!
@@ -48,62 +71,62 @@
 //!
 //! `store.transact(|tx| { let n = tx.get(b"apples")?; tx.put(b"apples", ..)?; Ok(()) })`
 //!
-//! 1. `retry` begins a transaction; `active` `pin` takes a transaction slot, and with it a reading of the
+//! 1. `txn/retry` begins a transaction; `isolation/active` `pin` takes a transaction slot, and with it a reading of the
 //!    clock: the snapshot. While the transaction slot is taken nothing that can be reached from there is
 //!    freed.
 //! 2. `get`: `index` `locate` goes down two levels of immutable nodes to a leaf, whose word leads
-//!    to the newest record; `core` `version` follows the records' `prev` on media to the one of
+//!    to the newest record; `core/read` `version` follows the records' `prev` on media to the one of
 //!    the snapshot. No lock. A transaction that is about to commit in that leaf, with a smaller timestamp or
 //!    none yet, is waited for; but not where a commit waits for a device or other machines: there
-//!    the snapshot is from before the first commit still under way (`order`), and readers wait for
-//!    nobody. What was read is noted (`work`); the value is shown where it is. A scan (`scan`)
+//!    the snapshot is from before the first commit still under way (`isolation/order`), and readers wait for
+//!    nobody. What was read is noted (`writers/work`); the value is shown where it is. A scan (`scan`)
 //!    goes leaf by leaf along a list of slots in order of keys, which each leaf has in memory
-//!    (`leaf`); an insert does not touch it, the next scan puts in what is missing. Records are
+//!    (`index/leaf`); an insert does not touch it, the next scan puts in what is missing. Records are
 //!    asked for a dozen ahead.
-//! 3. `put`: the key's lock (`locks`), one for each key, is taken, and what is newest must be of
+//! 3. `put`: the key's lock (`isolation/locks`), one for each key, is taken, and what is newest must be of
 //!    the snapshot: else it is a conflict at once, the first updater wins. The record is made in
 //!    memory, complete but for timestamp and checksum.
-//! 4. `commit`: the thread's `writer` finds places behind the last transaction of its log; a new
+//! 4. `commit`: the thread's writer (`writers/writer`) finds places behind the last transaction of its log; a new
 //!    segment comes from `space`. It announces itself at each leaf, and *then* asks the clock for
 //!    the commit's timestamp. What was read, ranges too (`scan`), is looked at again as of that
 //!    timestamp; waits go to smaller timestamps only.
 //! 5. The records get timestamp, link to the transaction before, and checksums, are stored past the
 //!    cache in one run, and are drained: **the one barrier**. Each record's checksum is proof of
-//!    itself, `rest` of the others: there is no commit record. On a file `group` has a step of its
+//!    itself, `rest` of the others: there is no commit record. On a file `durable/group` has a step of its
 //!    own here: transactions that are ready at the same time go to one log as one, in order of
 //!    their timestamps; the first of them finds the places, not before all are validated, and
 //!    writes; the others wait for him. One commit in 16 also says, on another page and with its
-//!    own barrier, how far its log was durable before it (`watermark`). A put that is a
+//!    own barrier, how far its log was durable before it (`media/watermark`). A put that is a
 //!    transaction of its own, in memory and where its log has room, takes the same steps without
-//!    image and lists (`lone`): the record leaves from the caller's bytes, and the version it
+//!    image and lists (`commit/lone`): the record leaves from the caller's bytes, and the version it
 //!    supersedes is known by its word until then.
 //! 6. `publish`: the leaf's word is exchanged. The version it led to waits in the writer's list.
 //!    In such a store the commit is acknowledged when all with smaller timestamps are published,
 //!    so that a transaction that begins then sees it. Locks go, each to the first of those who wait for it.
-//! 7. Later, `settle`, mostly by the background thread: marks are taken of all logs; leaves that changed
+//! 7. Later, `settle/checkpoint`, mostly by the background thread: marks are taken of all logs; leaves that changed
 //!    are written to new nodes, with the lists above them; barrier; the cell names them and the
 //!    marks; barrier; its other copy does, too; barrier. Then what no durable checkpoint leads to
 //!    and nobody can reach is subtracted from its segment; a segment with nothing in it is free;
-//!    where few are full, versions are moved (`compact`), and from far out when the file is much
+//!    where few are full, versions are moved (`settle/compact`), and from far out when the file is much
 //!    too long; the file's free end goes back to the file system. What a checkpoint itself needs
-//!    is kept back from data (`reserve`): without one nothing is ever freed. The background thread makes the
-//!    file longer ahead of writers (`growth`), 4 MiB at a time and an eighth of the store or 128
+//!    is kept back from data (`space/reserve`): without one nothing is ever freed. The background thread makes the
+//!    file longer ahead of writers (`space/growth`), 4 MiB at a time and an eighth of the store or 128
 //!    MiB ahead, under a lock that nobody takes who finds room, and has the kernel make the new
 //!    pages (`Pool::populate`) before they come there; who finds no room makes such a step
 //!    himself. Who finds the store full makes checkpoints until something is free, or nothing more
 //!    can be. What is kept for checkpoints, deletions and moving, and that new data do not fill
-//!    what was given to these: `reserve`.
+//!    what was given to these: `space/reserve`.
 //!
-//! A replicated store (`replicated`) has its barrier elsewhere: in step 4, behind validation, the
+//! A replicated store (`durable/leading`) has its barrier elsewhere: in step 4, behind validation, the
 //! commit draws its number and a place in the `log` under one lock, when all with smaller
 //! timestamps have theirs: so the log is in the order of timestamps. It is encoded right there and
 //! forced on a quorum of the copies; only then its records go to the segments, without a barrier,
 //! and the index leads to them. When the log is half full, what waits in the segments is drained
-//! once, and the log forgets it. A `follower` repeats commits as its copy of the log knows them to
+//! once, and the log forgets it. A follower (`replica`) repeats commits (`repeat`) as its copy of the log knows them to
 //! be committed, and lets the leader use their space again when they are durable in its own store.
 //! Opening and promotion are the same: take the log over, repeat what is behind the last number.
 //!
-//! After a conflict a transaction queues (`queue`): two at a time try again, in the order in which
+//! After a conflict a transaction queues (`threads/queue`): two at a time try again, in the order in which
 //! they came. Such an attempt takes locks for what it reads, too, and waits for those it does not
 //! get. An older transaction tells a younger one that holds a lock to give way (*wound-wait*), so
 //! the oldest always gets through. Who waits sleeps in a row, oldest first, and is given the lock:
@@ -113,16 +136,16 @@
 //!
 //! # One recovery of a store
 //!
-//! `recovery`, after the pool is open
+//! `open/recovery`, after the pool is open
 //!
-//! 1. The cell gives the last checkpoint. `load` reads its nodes, each held against what names it,
+//! 1. The cell gives the last checkpoint. `open/load` reads its nodes, each held against what names it,
 //!    and fills the leaves in memory with their words. No record is read. A word counts as live in
 //!    its segment, a tombstone is noted.
-//! 2. With the table, `replay` knows the segments of each log, and reads it from its mark: a whole
+//! 2. With the table, `replay` knows the segments of each log, and reads it (`open/reading`) from its mark: a whole
 //!    transaction, linked to the one before, leads the index to its records where they are newer.
 //!    Where none stands it looks further on: for the next, linked likewise; or for one that is
 //!    not, which proves a loss. So does a watermark behind the log's end.
-//! 3. If commits were bounded, `prefix` has read all logs before, for the numbers: what comes
+//! 3. If commits were bounded, `open/prefix` has read all logs before, for the numbers: what comes
 //!    behind the first that is missing is dropped, and its checksums are erased.
 //! 4. What was read is flushed, and the table; barrier. The clock goes on above every timestamp
 //!    seen: each is either in what a checkpoint's clock covers or behind a mark.
@@ -133,93 +156,68 @@
 // What is for a log with copies stays where it belongs, and has no user then.
 #![cfg_attr(not(feature = "replication"), allow(dead_code))]
 
-mod active;
-#[cfg(not(feature = "replication"))]
-mod alone;
-mod background;
-mod backup;
-mod bounded;
-mod cell;
-mod check;
+mod bulk;
+mod checkpoint;
 mod commit;
-mod compact;
+mod copies;
 mod core;
-mod create;
+mod durable;
 mod error;
 mod failpoints;
-mod feed;
-#[cfg(feature = "replication")]
-mod follower;
-mod group;
 mod index;
-mod later;
-mod load;
-mod locks;
-mod lone;
+mod isolation;
 mod media;
-mod neighbours;
-mod nodes;
+mod open;
 mod options;
-mod order;
-mod origin;
 mod pairs;
-mod queue;
 #[allow(unsafe_code)]
 mod raw;
-mod record;
-mod recovery;
 #[cfg(feature = "replication")]
-mod replicated;
-mod reserve;
-mod retry;
+mod repeat;
+#[cfg(feature = "replication")]
+mod replica;
 mod rows;
 mod salvaged;
 mod scan;
 mod settle;
 mod space;
 mod stats;
-#[cfg(feature = "replication")]
-mod steward;
 mod store;
-mod sweep;
 mod table;
+mod threads;
 mod time;
 mod traits;
-mod tx;
-mod wait;
-mod watermark;
-mod word;
-mod work;
-mod writer;
+mod txn;
+mod upkeep;
+mod writers;
 
 pub use ::tx::{Isolation, Keys};
-#[cfg(not(feature = "replication"))]
-use alone as replicated;
-pub use backup::{Backup, restore};
-pub use bounded::Durability;
-pub use check::{Checked, Problem};
-pub use error::{ConflictWith, Error, Key, Result};
+pub use bulk::backup::{Backup, restore};
+pub use bulk::check::{Checked, Problem};
+pub use bulk::feed::{Changed, Changes};
+pub use bulk::load::{Loaded, Loader};
+pub use error::{ConflictWith, DecodeError, Error, Key, Result};
 #[cfg(not(feature = "failpoints"))]
 use failpoints::Step;
 #[cfg(feature = "failpoints")]
 pub use failpoints::{Step, at_next_commit};
-pub use feed::{Changed, Changes};
-#[cfg(feature = "replication")]
-pub use follower::{Follower, FollowerStatus, NotPromoted};
-pub use later::Commit;
-pub use load::{Loaded, Loader};
-pub use options::{NAME, Opening, Options, Part, REGION_KIND};
+pub use media::key::{KEY_MAX, VALUE_MAX};
+pub use media::regions::{NAME, REGION_KIND};
+pub use options::{Durability, Opening, Options, Part};
 pub use pairs::Pairs;
-pub use record::{KEY_MAX, VALUE_MAX};
+#[cfg(feature = "replication")]
+pub use replica::follower::{Follower, FollowerStatus, NotPromoted};
+#[cfg(feature = "replication")]
+pub use replica::steward::{CopyStatus, LeaderStatus, Steward, ask_to_join, ask_to_remove, leader_status};
 pub use salvaged::{CutLog, Salvaged};
 pub use stats::Stats;
-#[cfg(feature = "replication")]
-pub use steward::{CopyStatus, LeaderStatus, Steward, ask_to_join, ask_to_remove, leader_status};
 pub use store::{Batch, Snapshot, Store};
 #[cfg(feature = "serde")]
 pub use table::Json;
 pub use table::{
-    DecodeError, Entries, KeyCode, KeyOf, KeyRange, Plain, PrefixOf, Reader, TABLE_NAME_MAX, Table, TableOn, ValueCode,
+    Entries, KeyCode, KeyOf, KeyRange, Plain, PrefixOf, Reader, TABLE_NAME_MAX, Table, TableOn, ValueCode,
 };
 pub use time::Timestamp;
-pub use tx::{Pair, Scan, Transaction};
+pub use txn::later::Commit;
+pub use txn::scan::{Pair, Scan};
+pub use txn::transaction::Transaction;

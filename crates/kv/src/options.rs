@@ -1,21 +1,12 @@
 //! How a store is made and opened.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use pmem::{Domain, Pool};
 
-use crate::bounded::Durability;
+use crate::copies::Copies;
 use crate::error::{Error, Result};
-use crate::origin::origin;
-use crate::replicated::{self, Copies};
-use crate::store::Store;
-
-/// Kind of the region with the records, in the directory of the pool.
-pub const REGION_KIND: pmem::RegionKind = pmem::RegionKind::Other(17);
-/// Name of a store in a pool of its own, and of the pool's engine.
-pub const NAME: &str = "kv";
 
 /// Options of a store.
 ///
@@ -47,6 +38,17 @@ pub struct Options {
     pub(crate) without: Option<crate::Step>,
     #[cfg(any(feature = "failpoints", feature = "testing"))]
     pub(crate) every: u32,
+}
+
+/// What a commit waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// Its barrier: durable when it returns, and seen by nobody before.
+    Durable,
+    /// Nothing, unless more than this many commits would be at risk.
+    Bounded(u32),
+    /// A write quorum of the copies of the store's log: see `Options::replicated`, of the feature `replication`. Seen by nobody before.
+    Replicated,
 }
 
 /// How far the opening of a store has come.
@@ -117,7 +119,7 @@ impl Options {
             #[cfg(feature = "failpoints")]
             without: None,
             #[cfg(any(feature = "failpoints", feature = "testing"))]
-            every: crate::watermark::EVERY,
+            every: crate::media::watermark::EVERY,
         }
     }
 
@@ -189,6 +191,40 @@ impl Options {
         Self { durability, ..self }
     }
 
+    /// Commits go through a log with these copies, and are durable when a write quorum of them has it: the store survives the loss of the others, and of this machine. On
+    /// another one a [`Follower`](crate::Follower) has the same store, a moment later, and can be promoted. What is not about the log's size can be different at
+    /// every open, and [`when_full`](log::Options::when_full) is the store's to decide; a transaction's record has to fit in one of its [segments](log::Options::segment_bytes).
+    ///
+    /// Making one makes the log, too. Opening takes the log over, and the previous leader is fenced; [`open_or_create`](Self::open_or_create) makes the store
+    /// anew of the log if only the store is missing.
+    ///
+    /// ```no_run
+    /// # fn main() -> kv::Result<()> {
+    /// # let trust = log::fabric::Options::default();
+    /// let copies = log::Replicas::new()
+    ///     .local("/mnt/pmem/shop.log")
+    ///     .at("backup-1:7400")
+    ///     .at("backup-2:7400")
+    ///     .write_quorum(2)
+    ///     .trust(trust);
+    /// let log = log::Options::new().bytes(256 << 20);
+    /// let store = kv::Options::new().replicated(&copies, &log).open_or_create("/mnt/pmem/shop.cairn")?;
+    /// store.put(b"apples", b"17")?; // on two machines when it returns
+    /// # Ok(()) }
+    /// ```
+    #[cfg(feature = "replication")]
+    #[must_use]
+    pub fn replicated(self, copies: &log::Replicas, log: &log::Options) -> Self {
+        let copies = Copies { replicas: copies.clone(), log: crate::copies::refusing(log) };
+        Self { durability: Durability::Replicated, copies: Some(Arc::new(copies)), ..self }
+    }
+
+    /// Of a store that follows.
+    #[cfg(feature = "replication")]
+    pub(crate) fn following(&self) -> Self {
+        Self { durability: Durability::Replicated, copies: None, ..self.clone() }
+    }
+
     /// Whether transactions that commit at the same time are written as one, to one log, with one barrier between them. Without, each thread has a log and barriers of its
     /// own. By default they are on a file, where a barrier is a sync, and not in persistent memory, where it takes less time than waiting for others; for
     /// [bounded](Durability::Bounded) commits, which wait for no barrier, never. Commits are made in order then: those behind a serializable transaction that has read a long
@@ -216,7 +252,7 @@ impl Options {
     }
 
     /// Whether each read holds what it returns against its checksum: bytes that have gone bad are [`Error::Damaged`](crate::Error::Damaged) then, and never returned. It
-    /// costs about as much as copying the value. Without, [`Store::check`] and [`Store::backup`] find them.
+    /// costs about as much as copying the value. Without, [`Store::check`](crate::Store::check) and [`Store::backup`](crate::Store::backup) find them.
     ///
     /// ```
     /// # fn main() -> kv::Result<()> {
@@ -269,10 +305,10 @@ impl Options {
         #[cfg(any(feature = "failpoints", feature = "testing"))]
         return self.every;
         #[cfg(not(any(feature = "failpoints", feature = "testing")))]
-        crate::watermark::EVERY
+        crate::media::watermark::EVERY
     }
 
-    fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         if self.durability == Durability::Replicated && self.copies.is_none() {
             let wanted = "at least 1: see `Options::replicated`, of the feature `replication`";
             return Err(Error::Option { what: "the number of copies of a replicated store's log", found: 0, wanted });
@@ -295,139 +331,8 @@ impl Options {
         Ok(())
     }
 
-    // ---- a store in a pool of its own -------------------------------------------------------------------------
-
-    /// Makes a store.
-    ///
-    /// # Errors
-    /// Those of [`pmem::Options::create`]; of a replicated one, those of `log::Options::create_replicated`.
-    pub fn create(&self, path: impl AsRef<Path>) -> Result<Store> {
-        self.check()?;
-        let path = path.as_ref();
-        if let Some(copies) = &self.copies {
-            if path.symlink_metadata().is_ok() {
-                let source = std::io::ErrorKind::AlreadyExists.into();
-                return Err(pmem::Error::Io { op: "create", path: path.to_owned(), source }.into());
-            }
-            // The log first: of a log alone the store can be made.
-            let log = copies.create()?;
-            return self.create_of(path, log);
-        }
-        self.create_alone(path)
-    }
-
-    /// As [`create`](Self::create), in a file that gets its name later.
-    pub(crate) fn create_draft(&self, draft: &pmem::Draft) -> Result<Store> {
-        self.check()?;
-        let pool = self.pool.clone().size(self.least()).engine(NAME, [0; 64]).create_draft(draft)?;
-        Store::start(crate::create::create(&pool, self)?)
-    }
-
-    fn create_alone(&self, path: &Path) -> Result<Store> {
-        let pool = self.pool.clone().size(self.least()).engine(NAME, [0; 64]);
-        pool.create_with(path, |pool| Store::start(crate::create::create(pool, self)?))
-    }
-
-    /// A store made of a log.
-    fn create_of(&self, path: &Path, log: replicated::Log) -> Result<Store> {
-        let store = self.create_alone(path)?;
-        store.core.take_over(log)?;
-        Ok(store)
-    }
-
-    /// Opens a store, and recovers it if it was not closed.
-    ///
-    /// # Errors
-    /// [`Error::Lost`], [`Error::Damaged`]; those of [`pmem::Options::open`]; of a replicated one, those of `log::Options::open_replicated`, and [`Error::Behind`].
-    pub fn open(&self, path: impl AsRef<Path>) -> Result<Store> {
-        self.check()?;
-        let pool = self.pool.clone().engine(NAME, [0; 64]).open(path)?;
-        let opened = self.open_in(&pool);
-        if let Err(Error::IsReplicated { .. }) = opened {
-            let _ = pool.close(); // as it was; that it is another's store is what matters
-        }
-        opened
-    }
-
-    /// Opens the store at `path`, or makes one there.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
-    pub fn open_or_create(&self, path: impl AsRef<Path>) -> Result<Store> {
-        let path = path.as_ref();
-        match self.open(path) {
-            Err(Error::Pool(pmem::Error::Io { source, .. })) if source.kind() == std::io::ErrorKind::NotFound => {}
-            other => return other,
-        }
-        match (self.create(path), &self.copies) {
-            // There is a log already.
-            (Err(error), Some(copies)) if replicated::is_there(&error) => self.create_of(path, copies.open()?),
-            (other, _) => other,
-        }
-    }
-
-    /// Opens a store that was closed, for reading only; several processes may at once.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open); [`pmem::Error::NeedsRecovery`] if it was not closed.
-    pub fn open_read_only(&self, path: impl AsRef<Path>) -> Result<Store> {
-        self.check()?;
-        let pool = self.pool.clone().engine(NAME, [0; 64]).open_read_only(path)?;
-        self.open_in(&pool)
-    }
-
-    /// Bytes of the smallest pool for a store.
-    pub(crate) fn least(&self) -> u64 {
-        crate::create::SEGMENTS * self.segment + crate::create::table_bytes(self.segment) + 16384
-    }
-
-    // ---- on a pool that is there ------------------------------------------------------------------------------
-
-    /// Makes a store in a pool; one is all it can have.
-    ///
-    /// # Errors
-    /// [`pmem::Error::RegionExists`], unless a crash cut its making short; as [`create`](Self::create).
-    pub fn create_in(&self, pool: &Pool) -> Result<Store> {
-        self.check()?;
-        let log = self.copies.as_ref().map(|copies| copies.create()).transpose()?;
-        let store = Store::start(crate::create::create(pool, self)?)?;
-        log.map_or(Ok(()), |log| store.core.take_over(log))?;
-        Ok(store)
-    }
-
-    /// Opens the store in a pool.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
-    pub fn open_in(&self, pool: &Pool) -> Result<Store> {
-        self.check()?;
-        let store = self.open_following(pool)?;
-        if let Some(copies) = &self.copies {
-            store.core.take_over(copies.open()?)?;
-        }
-        Ok(store)
-    }
-
-    /// The store of a follower, which is made if nothing is there.
-    pub(crate) fn open_or_make(&self, path: &Path) -> Result<Store> {
-        self.check_values()?;
-        if path.symlink_metadata().is_err() {
-            return self.create_alone(path);
-        }
-        self.open_following(&self.pool.clone().engine(NAME, [0; 64]).open(path)?)
-    }
-
-    /// The store in a pool; a replicated one leads nobody yet.
-    pub(crate) fn open_following(&self, pool: &Pool) -> Result<Store> {
-        let origin = origin(pool)?;
-        let is_replicated = self.durability == Durability::Replicated;
-        if let (Some(log), false) = (origin, is_replicated || self.salvage || pool.is_read_only()) {
-            return Err(Error::IsReplicated { log });
-        }
-        let core = crate::recovery::open(pool, self)?;
-        if is_replicated && origin.is_none() && core.index.entries() > 0 {
-            return Err(Error::NotReplicated);
-        }
-        Store::start(core)
+    /// Whether commits are of the kind that a put can make by itself: each with its barrier, in a log of its own, and seen when it is published.
+    pub(crate) fn puts_alone(&self, pool: &Pool) -> bool {
+        !self.orders(pool.domain()) && self.index_memory == u64::MAX && !pool.is_read_only()
     }
 }

@@ -1,16 +1,14 @@
 //! All the unsafe code of the store: bytes of the pool by offset, and nodes of the index that others may still be reading.
 
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Release};
-use std::sync::atomic::{AtomicPtr, AtomicU64};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 
 use pmem::Pool;
 
-use crate::Timestamp;
-use crate::active::Pin;
-use crate::core::Core;
 use crate::error::Result;
-use crate::tx::Transaction;
+use crate::isolation::active::Pin;
 
 /// Why nobody changes the bytes asked for, or nobody else uses them. The contract of this module.
 #[derive(Clone, Copy, Debug)]
@@ -79,45 +77,80 @@ pub(crate) fn store_checksumming(
     Ok(unsafe { pool.store_checksumming(offset, key, before, bytes)? })
 }
 
-/// A type that zeros are a value of.
-///
-/// # Safety
-/// All bytes 0 are a valid one.
-pub(crate) unsafe trait Zeros: Sized {}
+/// A type that zeros are a value of: a number, atomic or not, an array of these, or a struct of nothing else, by [`zeros_are`]. Nobody
+/// implements it otherwise.
+pub(crate) trait Zeros: Sized {
+    /// Shows all that it is made of to [`zeros_too`]. Nobody calls it: that it compiles is the proof.
+    fn proof(&self);
+}
 
-// SAFETY: a number.
-unsafe impl Zeros for AtomicU64 {}
-// SAFETY: numbers, atomic or not, and arrays of them.
-unsafe impl Zeros for crate::index::Leaf {}
-// SAFETY: as above.
-unsafe impl Zeros for crate::space::Segment {}
+/// Takes what zeros are a value of.
+pub(crate) fn zeros_too<T: Zeros>(_: &T) {}
+
+/// Zeros are a value of a struct: all its fields are named, and are such themselves.
+macro_rules! zeros_are {
+    ($struct:ident { $($field:ident),* $(,)? }) => {
+        impl $crate::raw::Zeros for $struct {
+            fn proof(&self) {
+                let Self { $($field),* } = self;
+                $($crate::raw::zeros_too($field);)*
+            }
+        }
+    };
+}
+pub(crate) use zeros_are;
+
+macro_rules! numbers {
+    ($($number:ty)*) => {$(
+        impl Zeros for $number {
+            fn proof(&self) {}
+        }
+    )*};
+}
+numbers! { u32 u64 AtomicU32 AtomicU64 }
+
+impl<T: Zeros, const N: usize> Zeros for [T; N] {
+    fn proof(&self) {}
+}
 
 /// So many zeros. Of a long row the kernel makes each page when it is first used, so that nobody waits for all of them.
 pub(crate) fn zeros<T: Zeros>(len: usize) -> Box<[T]> {
-    // SAFETY: what the trait promises.
+    let _ = T::proof;
+    // SAFETY: what the trait promises, of numbers, and proves of what is made of them.
     unsafe { Box::new_zeroed_slice(len).assume_init() }
 }
 
-/// A transaction with the store that it is of, so that it can end on another thread and after its caller.
-pub(crate) struct Held {
-    /// Goes first.
-    tx: Transaction<'static>,
-    core: Arc<Core>,
+/// What borrows from its owner, and from nothing else: its type, for any such borrow. Who implements it claims so, as with a [`Claim`].
+pub(crate) trait Borrows {
+    type Owner: 'static;
+    type Of<'o>;
+
+    /// Whose it is.
+    fn owner<'v>(of: &'v Self::Of<'_>) -> &'v Self::Owner;
 }
 
-impl Held {
-    pub(crate) fn new(tx: Transaction<'_>, core: Arc<Core>) -> Self {
-        assert!(std::ptr::eq(tx.core(), Arc::as_ptr(&core)), "a transaction of another store");
-        // SAFETY: whatever it refers to is part of that core, which is not dropped before it: fields are dropped in their order.
-        let tx = unsafe { std::mem::transmute::<Transaction<'_>, Transaction<'static>>(tx) };
-        Self { tx, core }
+/// Such a value with its owner, so that it can end on another thread and after its caller.
+pub(crate) struct Held<B: Borrows> {
+    /// Goes first.
+    value: B::Of<'static>,
+    owner: Arc<B::Owner>,
+}
+
+impl<B: Borrows> Held<B> {
+    pub(crate) fn new(value: B::Of<'_>, owner: Arc<B::Owner>) -> Self {
+        assert!(std::ptr::eq(B::owner(&value), Arc::as_ptr(&owner)), "a transaction of another store");
+        let value = ManuallyDrop::new(value);
+        // SAFETY: the same type, but for its lifetime, and not used again. Whatever it refers to is part of that owner, which is not dropped before it: fields are
+        // dropped in their order.
+        let value = unsafe { std::mem::transmute_copy::<B::Of<'_>, B::Of<'static>>(&value) };
+        Self { value, owner }
     }
 
-    /// Commits, and lets the store go.
-    pub(crate) fn commit(self) -> Result<Timestamp> {
-        let Self { tx, core } = self;
-        let result = tx.commit();
-        drop(core);
+    /// Ends it, and lets the owner go.
+    pub(crate) fn end<R>(self, end: impl for<'o> FnOnce(B::Of<'o>) -> R) -> R {
+        let Self { value, owner } = self;
+        let result = end(value);
+        drop(owner);
         result
     }
 }

@@ -1,15 +1,6 @@
 //! What the opening of a damaged store gave up.
 
-use std::collections::BTreeSet;
 use std::fmt;
-
-use pmem::LINE;
-
-use crate::error::Result;
-use crate::media::Mark;
-use crate::record;
-use crate::recovery::Reading;
-use crate::store::Store;
 
 /// What was given up when a store was opened by [`Options::salvage`](crate::Options::salvage).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,45 +39,5 @@ impl fmt::Display for CutLog {
         let Self { writer, offset, records, keys } = self;
         write!(f, "log of writer {writer}: cut off at byte {offset}, where something of it is lost; ")?;
         write!(f, "{records} whole records of {keys} keys behind it are left out")
-    }
-}
-
-impl Store {
-    /// What opening this store has given up: nothing unless it was damaged, and opened by [`Options::salvage`](crate::Options::salvage).
-    ///
-    /// ```
-    /// # fn main() -> kv::Result<()> {
-    /// # let dir = tempfile::tempdir().unwrap();
-    /// let store = kv::Options::new().salvage(true).create(dir.path().join("s"))?;
-    /// assert!(store.salvaged().is_empty());
-    /// # Ok(()) }
-    /// ```
-    #[must_use]
-    pub fn salvaged(&self) -> &Salvaged {
-        &self.core.salvaged
-    }
-}
-
-impl Reading<'_> {
-    /// What is whole from where the reading has stopped.
-    pub(crate) fn cut_off(&self) -> Result<CutLog> {
-        let (mut records, mut keys) = (0, BTreeSet::new());
-        for (sequence, piece) in self.pieces.range(self.at.sequence..) {
-            let mut at = if *sequence == self.at.sequence { self.at.at.next_multiple_of(LINE) } else { 0 };
-            while at < piece.limit {
-                match self.checksummed(Mark { sequence: *sequence, at })? {
-                    Some(record) => {
-                        records += 1;
-                        keys.insert(record::hash(record.key()));
-                        at += record.space();
-                    }
-                    // A commit begins on a line.
-                    None => at = (at + 1).next_multiple_of(LINE),
-                }
-            }
-        }
-        let piece = self.pieces.range(self.at.sequence..).next();
-        let offset = piece.map_or(0, |(_, piece)| piece.base + self.at.at);
-        Ok(CutLog { writer: self.writer, offset, records, keys: keys.len() as u64 })
     }
 }

@@ -2,14 +2,14 @@
 
 use std::ops::Bound;
 
-use crate::active::Pin;
 use crate::core::Core;
 use crate::error::Result;
 use crate::index::{Listed, Stretch, lower};
+use crate::isolation::active::Pin;
+use crate::media::record::Record;
+use crate::media::word::Word;
 use crate::raw::Claim;
-use crate::record::Record;
 use crate::time::Now;
-use crate::word::Word;
 
 /// Which keys.
 pub(crate) type Range = tx::Keys;
@@ -31,7 +31,7 @@ pub(crate) struct Scanner<'p> {
     stretch: Option<Stretch<'p>>,
     /// All of a leaf is held against its checksums before anything of it is believed.
     verify: bool,
-    /// Has what it finds scattered written together: see `neighbours`.
+    /// Has what it finds scattered written together: see `settle::neighbours`.
     gathers: bool,
 }
 
@@ -99,7 +99,7 @@ impl<'p> Scanner<'p> {
                 let (behind_from, before_to) = (self.is_behind_from(key), self.is_before_to(key));
                 // What is corrupt must not end a scan.
                 if !(behind_from && before_to) && self.stretch.is_some_and(|stretch| !stretch.has(key)) {
-                    return Err(crate::record::damaged(
+                    return Err(crate::media::record::damaged(
                         record.offset,
                         "it is not of a key of the leaf that leads to it",
                     ));

@@ -1,6 +1,5 @@
 //! The handle: what programs call.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -8,15 +7,19 @@ use std::time::Duration;
 use pmem::{Domain, Pool};
 use tx::Isolation;
 
-use crate::background::Background;
+use crate::Timestamp;
 use crate::core::Core;
+use crate::durable::leading::Replicated;
 use crate::error::{Error, Result};
-use crate::options::Options;
-use crate::replicated::Replicated;
+use crate::media::key;
+use crate::salvaged::Salvaged;
 use crate::scan::Range;
 use crate::stats::Stats;
-use crate::tx::{Mode, Scan, Transaction};
-use crate::{Timestamp, record};
+use crate::txn::retry;
+use crate::txn::scan::Scan;
+use crate::txn::transaction::{Mode, Transaction};
+use crate::upkeep::background::Background;
+use crate::upkeep::sweep::Sweep;
 
 /// An open store. Any number of threads use it at once, by reference.
 ///
@@ -59,51 +62,9 @@ impl Drop for Closing {
 }
 
 impl Store {
-    /// Opens the store at `path` with the default options; makes one if there is none, recovers it if it was not closed.
-    ///
-    /// # Errors
-    /// As [`Options::open_or_create`].
-    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        Options::new().open_or_create(path)
-    }
-
-    /// Makes a store at `path`, where nothing is: [`Options::create`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn create(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
-        options.create(path)
-    }
-
-    /// As [`open`](Self::open), with options: [`Options::open_or_create`]. To open only what is there, [`Options::open`].
-    ///
-    /// # Errors
-    /// As there.
-    pub fn open_or_create(path: impl AsRef<Path>, options: &Options) -> Result<Self> {
-        options.open_or_create(path)
-    }
-
-    /// Opens a store that was closed, for reading only: [`Options::open_read_only`].
-    ///
-    /// ```
-    /// # fn main() -> kv::Result<()> {
-    /// # let dir = tempfile::tempdir().unwrap();
-    /// # let path = dir.path().join("shop.cairn");
-    /// kv::Store::open(&path)?.put("apples", "17")?; // dropped, so closed
-    /// let store = kv::Store::open_read_only(&path)?;
-    /// assert_eq!(store.get("apples")?.as_deref(), Some(&b"17"[..]));
-    /// # Ok(()) }
-    /// ```
-    ///
-    /// # Errors
-    /// As there.
-    pub fn open_read_only(path: impl AsRef<Path>) -> Result<Self> {
-        Options::new().open_read_only(path)
-    }
-
     pub(crate) fn start(core: Core) -> Result<Self> {
         core.note_leaves();
-        core.space.reserve.note_nodes(&core.settler.lock(), core.space.segment_bytes);
+        core.settler.lock().note_nodes(&core.space);
         let core = Arc::new_cyclic(|this| Core { this: this.clone(), ..core });
         let background = Background::start(&core);
         let closing = Closing(Some(Arc::clone(&core)));
@@ -141,6 +102,29 @@ impl Store {
         Ok(Snapshot(self.begin(Isolation::Snapshot)?))
     }
 
+    /// Runs `f` in a serializable transaction until it commits. An `Err` of its own rolls back. With an error type of your own: [`transact_at`](Self::transact_at).
+    ///
+    /// # Errors
+    /// What `f` returns; those of [`Transaction::commit`] but conflicts; [`Error::GaveUp`].
+    pub fn transact<'s, R>(&'s self, f: impl FnMut(&mut Transaction<'s>) -> Result<R>) -> Result<R> {
+        self.transact_at(Isolation::Serializable, f)
+    }
+
+    /// As [`transact`](Self::transact), at another level, and with errors of the caller's own type.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn transact_at<'s, R, E>(
+        &'s self,
+        isolation: Isolation,
+        f: impl FnMut(&mut Transaction<'s>) -> Result<R, E>,
+    ) -> Result<R, E>
+    where
+        E: From<Error>,
+    {
+        retry::transact(&self.core, isolation, f)
+    }
+
     // ---- one operation, a transaction of its own --------------------------------------------------------------
 
     /// The key's value, copied.
@@ -169,7 +153,7 @@ impl Store {
     pub fn view<R>(&self, key: impl AsRef<[u8]>, look: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
         let key = key.as_ref();
         let pin = self.core.active.pin()?;
-        let seen = self.core.read(&pin, key, record::hash(key), pin.snapshot, None, None)?;
+        let seen = self.core.read(&pin, key, key::hash(key), pin.snapshot, None, None)?;
         let now = crate::time::Now::default();
         Ok(look(seen.record.filter(|record| record.is_live(&now)).map(|record| record.value())))
     }
@@ -276,7 +260,7 @@ impl Store {
             tx.finish()?;
             Ok(result)
         };
-        let mut tried = crate::commit::Tried::default();
+        let mut tried = crate::commit::room::Tried::default();
         loop {
             match once() {
                 Err(error @ Error::Full { .. }) => self.core.full_again(&mut tried, error, 0)?,
@@ -290,7 +274,7 @@ impl Store {
     /// # Errors
     /// As [`put`](Self::put).
     pub fn write(&self, batch: &Batch) -> Result<()> {
-        self.retry(Isolation::Serializable, true, |tx| {
+        retry::retry(&self.core, Isolation::Serializable, true, |tx: &mut Transaction<'_>| {
             for (key, value) in &batch.0 {
                 match value {
                     Some((value, expires)) => match expires {
@@ -312,6 +296,32 @@ impl Store {
     /// Those of a drain; [`Error::Full`].
     pub fn checkpoint(&self) -> Result<()> {
         self.core.checkpoint()
+    }
+
+    /// Removes every key that has expired; returns how many. A store with a [background](crate::Options::background) thread does that by itself, some leaves at a
+    /// time, so that an expired key is gone after a second for each half a million keys or so. One barrier for 256 keys.
+    ///
+    /// ```
+    /// # fn main() -> kv::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// let store = kv::Options::new().background(false).create(dir.path().join("s"))?;
+    /// store.put_until(b"session", b"alice", 1)?; // the first millisecond of 1970
+    /// assert_eq!(store.get(b"session")?, None);
+    /// assert_eq!(store.sweep()?, 1);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub fn sweep(&self) -> Result<u64> {
+        let mut sweep = Sweep::default();
+        let mut removed = 0;
+        loop {
+            removed += self.core.sweep(&mut sweep)?;
+            if sweep.is_through() {
+                return Ok(removed);
+            }
+        }
     }
 
     /// Tells transactions, snapshots and feeds that see the state of before `oldest` that they are too old: each gets [`Error::Expired`] at its next step, and what was
@@ -397,6 +407,20 @@ impl Store {
         }
     }
 
+    /// What opening this store has given up: nothing unless it was damaged, and opened by [`Options::salvage`](crate::Options::salvage).
+    ///
+    /// ```
+    /// # fn main() -> kv::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// let store = kv::Options::new().salvage(true).create(dir.path().join("s"))?;
+    /// assert!(store.salvaged().is_empty());
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn salvaged(&self) -> &Salvaged {
+        &self.core.salvaged
+    }
+
     /// The pool it is in.
     #[must_use]
     pub fn pool(&self) -> &Pool {
@@ -450,28 +474,6 @@ impl Core {
             Ok(()) | Err(pmem::Error::InUse { .. }) => Ok(()), // others have the pool
             Err(error) => Err(error.into()),
         }
-    }
-}
-
-impl Core {
-    /// A key may become the fence of a leaf, whose node must fit in a segment.
-    #[inline]
-    pub(crate) fn check_key(&self, key: &[u8]) -> Result<()> {
-        let max = (self.space.segment_bytes - crate::media::NODE) / crate::media::NODE * crate::media::NODE;
-        if key.len() as u64 <= max {
-            return Ok(());
-        }
-        Err(Error::Limit { what: "bytes of a key, in segments of this length", found: key.len() as u64, max })
-    }
-
-    /// A new key needs room in the index.
-    pub(crate) fn check_memory(&self) -> Result<()> {
-        let max = self.options.index_memory;
-        if max == u64::MAX {
-            return Ok(());
-        }
-        let bytes = self.index.memory_in_use();
-        if bytes <= max { Ok(()) } else { Err(Error::IndexMemory { keys: self.index.entries(), bytes, max }) }
     }
 }
 

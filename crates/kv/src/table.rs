@@ -5,6 +5,7 @@
 
 mod entries;
 mod key;
+mod name;
 mod range;
 pub(crate) mod types;
 mod value;
@@ -21,10 +22,11 @@ pub use self::key::{KeyCode, KeyOf};
 pub use self::range::{KeyRange, PrefixOf};
 #[cfg(feature = "serde")]
 pub use self::value::Json;
-pub use self::value::{DecodeError, Plain, ValueCode};
-use crate::error::{Error, Key, Result};
+pub use self::value::{Plain, ValueCode};
+use crate::error::{DecodeError, Error, Key, Result};
 use crate::store::{Snapshot, Store};
-use crate::tx::{Scan, Transaction};
+use crate::txn::scan::Scan;
+use crate::txn::transaction::Transaction;
 
 /// Longest name of a table, in bytes.
 pub const TABLE_NAME_MAX: usize = 255;
@@ -347,7 +349,7 @@ pub trait Reader: sealed::Sealed {
 
 mod sealed {
     pub trait Sealed {}
-    impl Sealed for crate::tx::Transaction<'_> {}
+    impl Sealed for crate::txn::transaction::Transaction<'_> {}
     impl Sealed for crate::store::Snapshot<'_> {}
 }
 

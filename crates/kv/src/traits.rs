@@ -3,7 +3,7 @@
 use tx::{Doom, Isolation, Keys, Kv, KvTx, Visit};
 
 use crate::store::Store;
-use crate::tx::Transaction;
+use crate::txn::transaction::Transaction;
 
 impl Kv for Store {
     type Tx<'a> = Transaction<'a>;

@@ -72,7 +72,7 @@ impl Arena {
     }
 
     /// Bytes of memory.
-    pub(crate) fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         self.leaves.bytes() + self.dirty.bytes() + self.scattered.bytes()
     }
 }

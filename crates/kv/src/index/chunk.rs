@@ -10,7 +10,7 @@ use crate::raw::Published;
 pub(crate) const CHUNK_MAX: usize = 128;
 
 pub(crate) struct Root {
-    pub(crate) fences: Fences,
+    pub(super) fences: Fences,
     pub(crate) chunks: Vec<Arc<Published<Chunk>>>,
 }
 
@@ -21,8 +21,8 @@ impl Root {
 }
 
 pub(crate) struct Chunk {
-    pub(crate) fences: Fences,
-    pub(crate) spots: Box<[Spot]>,
+    pub(super) fences: Fences,
+    pub(super) spots: Box<[Spot]>,
     /// The first key that is not its own.
     pub(crate) end: Option<Box<[u8]>>,
 }
@@ -36,12 +36,12 @@ impl Chunk {
         Self { fences: Fences::new(fences), spots: spots.collect(), end }
     }
 
-    pub(crate) fn first(leaf: u32) -> Self {
+    pub(super) fn first(leaf: u32) -> Self {
         Self::new([&[][..]].into_iter(), [Spot { leaf, layout: 0 }].into_iter(), None)
     }
 
     #[inline]
-    pub(crate) fn stretch(&self, at: usize) -> Stretch<'_> {
+    pub(super) fn stretch(&self, at: usize) -> Stretch<'_> {
         let to = if at + 1 < self.fences.len() { Some(self.fences.get(at + 1)) } else { self.end.as_deref() };
         Stretch { spot: self.spots[at], from: self.fences.get(at), to, chunk: self, at }
     }
@@ -50,7 +50,7 @@ impl Chunk {
         (0..self.spots.len()).map(|at| self.stretch(at))
     }
 
-    pub(crate) fn memory(&self) -> i64 {
+    pub(super) fn memory(&self) -> i64 {
         (self.fences.memory() + self.spots.len() * size_of::<Spot>()) as i64
     }
 }

@@ -35,7 +35,7 @@ impl Fences {
     }
 
     /// Bytes it takes.
-    pub(crate) fn memory(&self) -> usize {
+    pub(super) fn memory(&self) -> usize {
         self.prefix.len() + self.keys.len() + self.len() * 12
     }
 
@@ -45,7 +45,7 @@ impl Fences {
         &self.keys[from..self.ends[at] as usize]
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &[u8]> + Clone {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &[u8]> + Clone {
         (0..self.len()).map(|at| self.get(at))
     }
 
@@ -73,14 +73,14 @@ impl Fences {
     }
 
     /// The child with the last keys before `key`.
-    pub(crate) fn find_before(&self, key: &[u8]) -> usize {
+    pub(super) fn find_before(&self, key: &[u8]) -> usize {
         let at = self.find(key);
         if at > 0 && self.get(at).cmp(key) == Ordering::Equal { at - 1 } else { at }
     }
 }
 
 /// Bytes that both begin with.
-pub(crate) fn common(a: &[u8], b: &[u8]) -> usize {
+pub(super) fn common(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 
 use pmem::sync::{switch_point, wait_point};
 
-use crate::word::Word;
+use crate::media::word::Word;
 
 /// Versions in a leaf.
 pub(crate) const SLOTS: usize = 64;
@@ -43,6 +43,21 @@ pub(crate) struct Leaf {
     words: [AtomicU64; SLOTS],
 }
 
+crate::raw::zeros_are!(Leaf {
+    version,
+    used,
+    pending,
+    layout,
+    node,
+    ordered,
+    listed,
+    _gap,
+    checksum,
+    _to_line,
+    order,
+    fingerprints,
+    words
+});
 const _: () = assert!(size_of::<Leaf>() == 704);
 
 /// What a search found.
@@ -85,7 +100,7 @@ impl Leaf {
     }
 
     /// The same; it has none from now on.
-    pub(crate) fn take_node(&self) -> u32 {
+    pub(super) fn take_node(&self) -> u32 {
         NO_NODE - self.node.swap(0, SeqCst)
     }
 
@@ -158,14 +173,14 @@ impl Leaf {
     #[inline]
     fn search<E>(&self, hash: u64, is_it: &mut impl FnMut(Word) -> Result<bool, E>) -> Result<Found, E> {
         let used = self.used.load(Relaxed);
-        let wanted = u64::from(crate::word::fingerprint(hash)) * LOW;
+        let wanted = u64::from(crate::media::word::fingerprint(hash)) * LOW;
         for (eight, fingerprints) in self.fingerprints.iter().enumerate() {
             let mut hits = zero_bytes(fingerprints.load(Relaxed) ^ wanted);
             while hits != 0 {
                 let slot = (eight * 8 + hits.trailing_zeros() as usize / 8) as u8;
                 hits &= hits - 1;
                 let word = self.word(slot);
-                if used >> slot & 1 == 1 && word.tag() == crate::word::tag(hash) && is_it(word)? {
+                if used >> slot & 1 == 1 && word.tag() == crate::media::word::tag(hash) && is_it(word)? {
                     return Ok(Found::Here(slot, word));
                 }
             }
@@ -192,7 +207,7 @@ impl Leaf {
     #[inline]
     pub(crate) fn likely(&self, hash: u64) -> Option<Word> {
         let word = self.word(self.first_hit(hash)? as u8);
-        (!word.is_none() && word.tag() == crate::word::tag(hash)).then_some(word)
+        (!word.is_none() && word.tag() == crate::media::word::tag(hash)).then_some(word)
     }
 
     /// The one version that may be of a key with this hash, if there is any; `None` if there are several, or the leaf stands for other keys by now.
@@ -211,7 +226,7 @@ impl Leaf {
 
     #[inline]
     fn first_hit(&self, hash: u64) -> Option<usize> {
-        let wanted = u64::from(crate::word::fingerprint(hash)) * LOW;
+        let wanted = u64::from(crate::media::word::fingerprint(hash)) * LOW;
         self.fingerprints.iter().enumerate().find_map(|(eight, fingerprints)| {
             let hits = zero_bytes(fingerprints.load(Relaxed) ^ wanted);
             (hits != 0).then(|| eight * 8 + hits.trailing_zeros() as usize / 8)
@@ -258,7 +273,7 @@ impl Leaf {
     }
 
     /// All versions, those that are listed first, and which state of the leaf that was.
-    pub(crate) fn listed(&self, layout: u32, into: &mut Listed) -> bool {
+    pub(super) fn listed(&self, layout: u32, into: &mut Listed) -> bool {
         let all = self.consistent(layout, |leaf| {
             into.slots.clear();
             let (used, ordered) = (leaf.used.load(Relaxed), leaf.ordered.load(Relaxed));
@@ -282,7 +297,7 @@ impl Leaf {
     }
 
     /// Keeps the order that `listed` was brought to, unless the leaf has changed since.
-    pub(crate) fn remember(&self, listed: &Listed) {
+    pub(super) fn remember(&self, listed: &Listed) {
         let version = listed.version;
         if self.version.compare_exchange(version, version + 1, Acquire, Relaxed).is_err() {
             return;
@@ -317,7 +332,7 @@ impl Leaf {
 pub(crate) struct Listed {
     pub(crate) slots: Vec<(Word, u8)>,
     /// Those up to here are in order of keys.
-    pub(crate) known: usize,
+    pub(super) known: usize,
     version: u64,
 }
 
@@ -364,12 +379,12 @@ impl Locked<'_> {
     }
 
     #[inline]
-    pub(crate) fn replace(&mut self, slot: u8, word: Word) {
+    pub(super) fn replace(&mut self, slot: u8, word: Word) {
         self.leaf.words[slot as usize % SLOTS].store(word.0, Release);
     }
 
     /// False if the leaf is full.
-    pub(crate) fn insert(&mut self, word: Word) -> bool {
+    pub(super) fn insert(&mut self, word: Word) -> bool {
         let used = self.leaf.used.load(Relaxed);
         let slot = used.trailing_ones();
         if slot as usize == SLOTS {
@@ -381,7 +396,7 @@ impl Locked<'_> {
         true
     }
 
-    pub(crate) fn remove(&mut self, slot: u8) {
+    pub(super) fn remove(&mut self, slot: u8) {
         let used = self.leaf.used.load(Relaxed);
         self.leaf.used.store(used & !(1 << slot), Relaxed);
         // Whoever gets the slot next belongs elsewhere.
@@ -403,7 +418,7 @@ impl Locked<'_> {
     }
 
     /// Takes a version away by its word.
-    pub(crate) fn forget(&mut self, word: Word) {
+    pub(super) fn forget(&mut self, word: Word) {
         let used = self.leaf.used.load(Relaxed);
         let slot = (0..SLOTS as u8).find(|slot| used >> slot & 1 == 1 && self.leaf.word(*slot) == word);
         slot.into_iter().for_each(|slot| self.remove(slot));
@@ -427,7 +442,7 @@ impl Locked<'_> {
     }
 
     /// As `fill`, with words in order of their keys.
-    pub(crate) fn fill_in_order(&mut self, words: impl ExactSizeIterator<Item = Word>) {
+    pub(super) fn fill_in_order(&mut self, words: impl ExactSizeIterator<Item = Word>) {
         let len = words.len();
         self.fill(words);
         self.list(0..len as u8);
@@ -466,7 +481,7 @@ impl Drop for Locked<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Header;
+    use crate::media::header::Header;
 
     fn word(n: u64) -> Word {
         Word::new(n * 64, 64, n.wrapping_mul(0x9e37_79b9_7f4a_7c15), &Header::new(b"", b"", 0))

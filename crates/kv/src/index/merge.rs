@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::fence;
 
-use crate::active::Pin;
 use crate::error::Result;
 use crate::index::{Chunk, Index, NO_NODE, Old, Root, SLOTS, Spot};
+use crate::isolation::active::Pin;
 use crate::raw::Published;
 
 /// Two leaves with no more than this together become one.

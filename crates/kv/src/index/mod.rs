@@ -23,11 +23,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use pmem::Pool;
 use pmem::sync::wait_point;
 
-use crate::active::Pin;
 use crate::error::Result;
+use crate::isolation::active::Pin;
+use crate::media::record::Record;
+use crate::media::word::Word;
 use crate::raw::{Claim, Published, Retired};
-use crate::record::Record;
-use crate::word::Word;
 pub(crate) use arena::Arena;
 pub(crate) use chunk::{CHUNK_MAX, Chunk, Root};
 pub(crate) use leaf::{Found, Leaf, Listed, NO_NODE, SHORT, SLOTS};

@@ -3,18 +3,19 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-use crate::active::Pin;
 use crate::error::Result;
 use crate::index::fences::common;
 use crate::index::{CHUNK_MAX, Chunk, Index, Old, Root, SLOTS, Spot, Stretch, Tree};
+use crate::isolation::active::Pin;
+use crate::media::key::hash;
+use crate::media::record::Record;
+use crate::media::word::{Word, tag};
 use crate::raw::{Claim, Published};
-use crate::record::{Record, hash};
-use crate::word::{Word, tag};
 
 impl Index {
     /// Makes room in the leaf for `key`.
     #[cold]
-    pub(crate) fn split(&self, pin: &Pin<'_>, key: &[u8]) -> Result<()> {
+    pub(super) fn split(&self, pin: &Pin<'_>, key: &[u8]) -> Result<()> {
         let mut tree = self.tree.lock();
         let root = self.root.get(pin);
         let chunk_at = root.fences.find(key);
@@ -32,7 +33,7 @@ impl Index {
         // There are no two equal ones, unless some have gone bad.
         let middle = (wanted..SLOTS).chain(1..wanted).find(differ);
         let Some(middle) = middle else {
-            return Err(crate::record::damaged(
+            return Err(crate::media::record::damaged(
                 sorted[0].1.offset(),
                 "it and others have keys that are not in their leaf",
             ));
@@ -67,7 +68,7 @@ impl Index {
             if fits {
                 Ok((key, word))
             } else {
-                Err(crate::record::damaged(word.offset(), "its key is not the one that the index has it for"))
+                Err(crate::media::record::damaged(word.offset(), "its key is not the one that the index has it for"))
             }
         };
         let mut sorted = words.into_iter().map(key).collect::<Result<Vec<_>>>()?;

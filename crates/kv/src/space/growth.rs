@@ -11,9 +11,10 @@ use pmem::Region;
 
 use super::{Extent, Space, State};
 use crate::error::{Error, Result};
+use crate::media::word::REACH;
 use crate::rows::Rows;
-use crate::space::{Need, Segment};
-use crate::word::REACH;
+use crate::space::Segment;
+use crate::space::need::Need;
 
 /// Bytes that the file grows by in one go: somebody may wait for that.
 const STEP: u64 = 4 << 20;

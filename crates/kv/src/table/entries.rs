@@ -4,7 +4,7 @@ use tx::Keys;
 
 use super::{KeyCode, Reader, Table, ValueCode};
 use crate::error::Result;
-use crate::tx::Scan;
+use crate::txn::scan::Scan;
 
 /// Entries of a table, in order: see [`Table::scan`].
 pub struct Entries<'t, R, K: ?Sized, V: ?Sized> {

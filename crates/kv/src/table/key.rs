@@ -1,7 +1,7 @@
 //! Keys as bytes that sort as the keys do.
 
-use super::DecodeError;
-use super::types::short;
+use super::name::short;
+use crate::error::DecodeError;
 
 /// A type whose values are keys of a [`Table`](super::Table): their bytes are ordered as they are.
 ///

@@ -1,33 +1,11 @@
 //! Values as bytes.
 
-use std::borrow::Cow;
 use std::marker::PhantomData;
 
 use pmem::Persist;
 
-use super::types::short;
-
-/// Why bytes are not what was expected, or a value has no bytes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DecodeError(Cow<'static, str>);
-
-impl From<&'static str> for DecodeError {
-    fn from(why: &'static str) -> Self {
-        Self(why.into())
-    }
-}
-
-impl From<String> for DecodeError {
-    fn from(why: String) -> Self {
-        Self(why.into())
-    }
-}
-
-impl std::fmt::Display for DecodeError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
+use super::name::short;
+use crate::error::DecodeError;
 
 /// A type whose values are stored in a [`Table`](super::Table): bytes, text, integers, `bool`, [`Plain`] structs, options of these; with the feature
 /// `serde`, `Json`.

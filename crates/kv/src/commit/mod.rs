@@ -1,0 +1,157 @@
+//! Commit: one barrier.
+//!
+//! 1. The writer says that it prepares, at each leaf it will change, and only then asks for its timestamp.
+//! 2. What was read is looked at again, as of that timestamp.
+//! 3. The records get the timestamp and their checksums, go to the log, and are drained: **the one barrier**.
+//! 4. The index is led to the new versions; what they supersede waits until nobody can reach it.
+//!
+//! Two that validate each other's reads at once: each has announced itself before it has a timestamp, so the one with the larger timestamp sees the other
+//! and waits for its outcome. Waiting goes to smaller timestamps only.
+
+mod barrier;
+mod grouped;
+mod lone;
+mod publish;
+pub(crate) mod room;
+pub(crate) mod validate;
+
+use std::sync::atomic::Ordering::SeqCst;
+
+use pmem::sync::switch_point;
+
+use crate::Step;
+use crate::commit::validate::Terms;
+use crate::core::Core;
+use crate::error::{Error, Result};
+use crate::isolation::active::Pin;
+use crate::isolation::order::Place;
+use crate::writers::work::Work;
+use crate::writers::writer::Writer;
+
+/// How often a replicated commit is tried while its log is full.
+const TRIMS: u32 = 8;
+
+impl Core {
+    /// Commits; returns the timestamp. The caller has the locks of all that is written, and gives them back.
+    #[inline]
+    pub(crate) fn commit(&self, pin: &Pin<'_>, work: &mut Work, terms: Terms<'_>) -> Result<u64> {
+        self.pool.check_usable()?;
+        work.compact();
+        if let Some(shared) = self.writers.grouped() {
+            return self.commit_grouped(pin, work, terms, shared);
+        }
+        if self.replicated.is_some() && !terms.follows {
+            return self.commit_replicated(pin, work, terms);
+        }
+        self.commit_alone(pin, work, terms)
+    }
+
+    /// As [`commit`](Self::commit), when the log has room.
+    fn commit_replicated(&self, pin: &Pin<'_>, work: &mut Work, terms: Terms<'_>) -> Result<u64> {
+        let leading = self.leading()?;
+        leading.check()?;
+        if leading.is_filled() {
+            self.trim(leading, false)?;
+        }
+        let mut tries = 0;
+        loop {
+            match self.commit_alone(pin, work, terms) {
+                Err(Error::LogFull { .. }) if tries < TRIMS => {
+                    tries += 1;
+                    self.trim(leading, true)?;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    #[inline]
+    fn commit_alone(&self, pin: &Pin<'_>, work: &mut Work, terms: Terms<'_>) -> Result<u64> {
+        if self.bound.is_on() {
+            self.bound.admit(|| self.force())?;
+        }
+        let (number, mut log) = self.find_room(pin, work)?;
+        let writer = self.writers.get(number);
+        writer.prepare(pin);
+        self.announce(pin, work, 1 << number);
+        switch_point();
+        let place = self.active.is_ordered().then(|| self.order.join(&self.active));
+        let ts = place.as_ref().map_or_else(|| self.active.tick(), |place| place.ts);
+        switch_point();
+        writer.prepared(ts);
+        let result = match self.validate(pin, work, number, ts, terms) {
+            Ok(()) => self.write(work, number, &mut log, ts, place.as_ref()).and_then(|()| {
+                let runs = std::mem::take(&mut work.runs);
+                let published = self.publish(pin, work, &runs, 0, &mut log);
+                work.runs = runs;
+                published
+            }),
+            Err(error) => {
+                self.turned_back();
+                Err(error)
+            }
+        };
+        if result.is_ok() {
+            writer.count();
+        }
+        self.end(writer, work, 1 << number, place.as_ref());
+        result?;
+        let written = log.tell(&self.space);
+        drop(log);
+        if let Some(place) = place {
+            place.settle();
+        }
+        if let Some(bytes) = written {
+            self.account(bytes);
+        }
+        Ok(ts)
+    }
+
+    /// Nothing of it is or will be in the log.
+    fn turned_back(&self) {
+        if self.bound.is_on() {
+            self.bound.give_up();
+        }
+    }
+
+    /// Tells readers of the leaves that are about to change.
+    #[inline]
+    fn announce(&self, pin: &Pin<'_>, work: &mut Work, bit: u64) {
+        if self.failpoints.skips(Step::Announce) {
+            return;
+        }
+        for at in 0..work.writes.len() {
+            loop {
+                let spot = work.writes[at].spot;
+                let leaf = self.index.leaf(spot);
+                leaf.pending.fetch_or(bit, SeqCst);
+                // A leaf that was split meanwhile has passed the bit on, or was split before: then the key is elsewhere.
+                if leaf.layout_now() == spot.layout {
+                    break;
+                }
+                let key = work.key(&work.writes[at]);
+                let spot = self.index.spot(pin, key);
+                work.writes[at].spot = spot;
+            }
+        }
+    }
+
+    /// Nothing more of it will be published.
+    #[inline]
+    fn end(&self, writer: &Writer, work: &Work, bit: u64, place: Option<&Place<'_>>) {
+        if let Some(place) = place {
+            place.publish();
+        }
+        writer.done();
+        self.retreat(work, bit);
+        writer.wake();
+    }
+
+    /// No reader needs to wait any more. A bit that is left in a leaf that took keys over is harmless: its writer is asked, and says.
+    #[inline]
+    fn retreat(&self, work: &Work, bit: u64) {
+        for write in &work.writes {
+            self.index.leaf(write.spot).retreat(bit);
+        }
+    }
+}

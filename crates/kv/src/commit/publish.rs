@@ -1,0 +1,71 @@
+//! The index is led to the new versions.
+
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::fence;
+
+use pmem::sync::switch_point;
+
+use crate::Step;
+use crate::core::Core;
+use crate::error::Result;
+use crate::isolation::active::Pin;
+use crate::media::header::TOMBSTONE;
+use crate::media::word::Word;
+use crate::writers::work::Work;
+use crate::writers::writer::{Dead, Log, Run, Tombstone};
+
+impl Core {
+    /// Leads the index to the records, which are in these runs of an image, from `base` on.
+    #[inline]
+    pub(super) fn publish(&self, pin: &Pin<'_>, work: &Work, runs: &[Run], base: usize, log: &mut Log) -> Result<()> {
+        let mut runs = runs.iter();
+        let mut run = *runs.next().unwrap_or_else(|| unreachable!("a transaction that writes has records"));
+        for write in &work.writes {
+            let at = base + write.at;
+            while at >= run.image + run.len {
+                run = *runs.next().unwrap_or_else(|| unreachable!("each record has a place"));
+            }
+            let header = work.header(write.at);
+            let tombstone = header.has(TOMBSTONE);
+            let word = Word::new(run.offset + (at - run.image) as u64, write.len as u64, write.hash, &header);
+            self.index.set(pin, work.key(write), write.hash, write.old, word, write.spot)?;
+            if word.expires() {
+                fence(SeqCst);
+                self.note_expiring();
+            }
+            let unlinked = self.is_published(run.segment, word, write.old, log);
+            if tombstone && self.failpoints.skips(Step::KeepTombstones) {
+                self.index.remove(pin, work.key(write), write.hash, word)?;
+            } else if tombstone {
+                log.tombstones.push(Tombstone { key: work.key(write).into(), word, ts: header.ts, unlinked });
+            }
+        }
+        Ok(())
+    }
+
+    /// The index leads to `word` instead of `old`; returns a reading of the clock behind that.
+    #[inline]
+    pub(super) fn is_published(&self, segment: u32, word: Word, old: Word, log: &mut Log) -> u64 {
+        self.space.add_live(segment, word.space());
+        switch_point();
+        let unlinked = self.active.now();
+        if self.failpoints.skips(Step::RetireBeforeFree) {
+            self.free_at_once(old);
+        } else if !old.is_none() {
+            log.dead.push(Dead { word: old, unlinked });
+        }
+        unlinked
+    }
+
+    /// What must not be done.
+    #[cold]
+    fn free_at_once(&self, old: Word) {
+        let Some(number) = self.space.number(old.offset()).filter(|_| !old.is_none()) else { return };
+        self.space.sub_live(old);
+        if self.space.live(number) == 0
+            && !self.writers.all.iter().any(|w| w.log.try_lock().is_none_or(|l| l.segment() == Some(number)))
+        {
+            self.space.give_back(number);
+        }
+    }
+}

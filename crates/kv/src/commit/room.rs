@@ -1,0 +1,213 @@
+//! Room for what is written; and what is done where there is none.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use pmem::sync::OwnMutexGuard;
+
+use crate::core::Core;
+use crate::error::{Error, Result};
+use crate::isolation::active::Pin;
+use crate::media::header::TOMBSTONE;
+use crate::space::need::Need;
+use crate::threads::wait::Wait;
+use crate::writers::work::Work;
+use crate::writers::writer::Log;
+
+/// How often a change is tried in a store that is full, with a checkpoint each time. What one checkpoint has moved is free behind the next but one.
+const TRIES: u32 = 8;
+/// The same of one that takes out more than it puts in, as long as something is moved or freed in between.
+const TRIES_URGENT: u32 = 1024;
+/// The same of one that puts in as much.
+const TRIES_REPLACE: u32 = 32;
+/// ... in vain, of one that waits for others' snapshots each time.
+const VAIN_REPLACE: u32 = 16;
+/// Behind so many, with a checkpoint each, nothing counts as live any more that is not, but for who still reads it.
+const TRIES_TO_FREE: u32 = 16;
+/// How often it looks for the end of those who could reach what was moved, each time it was tried in vain: about 100 ms.
+const LOOKS: u32 = 310;
+/// What somebody has tried in a store that is full.
+#[derive(Default)]
+pub(crate) struct Tried {
+    tries: u32,
+    in_vain: u32,
+    /// What was moved by then, and how many segments were free.
+    last: (u64, u64),
+}
+
+impl Core {
+    /// A log, with places in it for what is written.
+    #[inline]
+    pub(super) fn find_room(&self, pin: &Pin<'_>, work: &mut Work) -> Result<(usize, OwnMutexGuard<'_, Log>)> {
+        let (number, mut log) = self.writers.claim();
+        match self.place(work, &mut log) {
+            Ok(()) => Ok((number, log)),
+            Err(error) => {
+                drop(log);
+                self.make_room(pin, work, error).inspect_err(|_| self.turned_back())
+            }
+        }
+    }
+
+    #[inline]
+    fn place(&self, work: &mut Work, log: &mut Log) -> Result<()> {
+        let mut runs = std::mem::take(&mut work.runs);
+        let records = work.writes.iter().map(|write| (write.at, write.len));
+        let placed = log.place(&self.space, records, || self.need(work), &mut runs);
+        work.runs = runs;
+        placed
+    }
+
+    /// The store is full: others may have begun segments with room, and a checkpoint frees what nobody needs.
+    #[cold]
+    fn make_room(&self, pin: &Pin<'_>, work: &mut Work, error: Error) -> Result<(usize, OwnMutexGuard<'_, Log>)> {
+        let bytes: u64 = work.writes.iter().map(|write| write.len as u64).sum();
+        let Some(need) = error.refused() else { return Err(error) };
+        for (number, writer) in self.writers.all.iter().enumerate() {
+            // Who takes data out waits for one that is in use, rather than have one more begun. He has none himself, and no timestamp that others wait for.
+            let log = if need == Need::Urgent { Some(writer.log.lock()) } else { writer.log.try_lock() };
+            if let Some(mut log) = log.filter(|log| log.has_room(&self.space, bytes, need)) {
+                self.place(work, &mut log)?;
+                return Ok((number, log));
+            }
+        }
+        if self.is_hopeless(pin, need) {
+            return Err(error);
+        }
+        self.checkpoint()?;
+        let (number, mut log) = self.writers.claim();
+        self.place(work, &mut log)?;
+        Ok((number, log))
+    }
+
+    /// Whether a checkpoint made now would be in vain, or in the way of somebody who has a turn: what this snapshot sees would not be freed.
+    pub(super) fn is_hopeless(&self, pin: &Pin<'_>, need: Need) -> bool {
+        self.is_cramped(Some(pin), need) || need != Need::Urgent && self.turn.try_lock().is_none()
+    }
+
+    /// Whether nobody has committed or gone since all was freed that could be. That a put was tried in vain says nothing about deletions, for which more is moved.
+    fn is_cramped(&self, own: Option<&Pin<'_>>, need: Need) -> bool {
+        let now = Some((self.active.now(), self.active.oldest_but(own)));
+        self.cramped.lock()[rank(need)..].contains(&now)
+    }
+
+    /// Says whether to try again what was refused with `error`, which is returned if not. It is as long as the store is full and that gains anything: what one checkpoint has moved
+    /// is free behind the next but one, unless somebody active could still reach it; so whoever tries must not be. Records of so many `bytes` find no room by that if they
+    /// would not beside all that is live. One at a time, and the others wait without a snapshot; not while they try, since that may be a caller's code.
+    #[cold]
+    pub(crate) fn full_again(&self, tried: &mut Tried, error: Error, bytes: u64) -> Result<()> {
+        let Some(need) = error.refused() else { return Err(error) };
+        if self.is_cramped(None, need) {
+            return Err(self.named(error));
+        }
+        let deletes = need == Need::Urgent;
+        if tried.in_vain > 0 {
+            match need {
+                Need::Urgent => self.await_oldest(),
+                // What they have overwritten is free as soon as nobody reads it. That was long ago for who has waited before.
+                Need::Replace if self.active.oldest_snapshot() != Some(self.lasting.load(Relaxed)) => {
+                    self.await_oldest()
+                }
+                _ => {}
+            }
+        }
+        let before = self.rescues.load(Relaxed);
+        let _turn = self.turn.lock();
+        // What another one has moved meanwhile is for all.
+        let is_done = self.rescues.load(Relaxed) != before;
+        let now = (self.counters.moved.load(Relaxed), self.space.usage().free);
+        let gained = now != tried.last;
+        tried.in_vain = if gained { 0 } else { tried.in_vain + 1 };
+        tried.last = now;
+        tried.tries += 1;
+        let hopeless = tried.tries > TRIES_TO_FREE && !self.space.could_hold(bytes);
+        let most = if deletes { TRIES_URGENT } else { TRIES_REPLACE };
+        let vain = if need == Need::Replace { VAIN_REPLACE } else { TRIES };
+        let goes_on = tried.tries < most && tried.in_vain < vain && !hopeless;
+        if goes_on && deletes && !is_done {
+            self.rescues.fetch_add(1, Relaxed);
+            // The background thread need not.
+            self.space.take_urgent();
+            // The checkpoint made when it was refused has moved nothing that it had locked.
+            if let Err(error) = self.rescue() {
+                tracing::debug!(%error, "a checkpoint failed while somebody takes data out of a full store");
+            }
+        }
+        // One that is too long says nothing about others that delete.
+        if !(goes_on || hopeless && deletes) {
+            self.cramped.lock()[rank(need)] = Some((self.active.now(), self.active.oldest_but(None)));
+        }
+        if goes_on {
+            return Ok(());
+        }
+        if let Some(snapshot) = self.active.oldest_snapshot() {
+            self.lasting.store(snapshot, Relaxed);
+        }
+        Err(self.named(error))
+    }
+
+    /// With the snapshot that is in the way, if one is.
+    fn named(&self, mut error: Error) -> Error {
+        if let Error::Full { snapshot, .. } = &mut error
+            && self.space.held.load(Relaxed) >= self.space.segment_bytes
+        {
+            *snapshot = self.active.oldest_snapshot().map(Into::into);
+        }
+        error
+    }
+
+    /// What was moved is not freed while whoever is active could still reach it: he may be about to end, and not on a processor.
+    fn await_oldest(&self) {
+        let oldest = || self.active.census().1;
+        let (was, mut wait) = (oldest(), Wait::new());
+        let mut looks = 0;
+        while was.is_some() && oldest() == was && looks < LOOKS {
+            wait.for_as_long_as(Duration::from_millis(1));
+            looks += 1;
+        }
+    }
+
+    /// What a transaction needs room for. Asked when a segment is taken, so it looks how many leaves there are.
+    #[cold]
+    pub(super) fn need(&self, work: &Work) -> Need {
+        self.note_leaves();
+        let need = need(work);
+        match self.replicated.as_ref().filter(|replicated| replicated.leading().is_none()) {
+            Some(following) if following.is_cornered() => Need::Rescue,
+            Some(_) if need != Need::Urgent => Need::Repeat,
+            _ => need,
+        }
+    }
+}
+
+/// Of those who are refused, the ones for whom less is done first.
+fn rank(need: Need) -> usize {
+    match need {
+        Need::Urgent => 2,
+        Need::Replace => 1,
+        _ => 0,
+    }
+}
+
+/// What a transaction needs room for: by what it puts in, against what it takes out.
+pub(super) fn need(work: &Work) -> Need {
+    let (mut puts, mut deleted, mut replaced) = (0, 0, 0);
+    for write in &work.writes {
+        let deletes = work.header(write.at).has(TOMBSTONE);
+        if !deletes {
+            puts += write.len as u64;
+        }
+        match write.old {
+            old if old.is_none() || old.is_tombstone() => {}
+            old if deletes => deleted += old.space_at_least(),
+            old => replaced += old.space(),
+        }
+    }
+    // Tombstones go by themselves, with the next checkpoints.
+    match puts {
+        0 => Need::Urgent,
+        puts if puts < deleted + replaced && deleted > 0 => Need::Urgent,
+        puts if puts <= replaced => Need::Replace,
+        _ => Need::Data,
+    }
+}

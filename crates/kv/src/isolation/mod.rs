@@ -1,0 +1,5 @@
+//! Who is active and what he sees, who writes which key, and in which order commits are seen. Nothing here knows what is stored.
+
+pub(crate) mod active;
+pub(crate) mod locks;
+pub(crate) mod order;

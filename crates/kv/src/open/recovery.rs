@@ -1,0 +1,249 @@
+//! A store is opened: the index of the last checkpoint, then what the logs have behind its marks.
+
+use std::collections::BTreeMap;
+
+use pmem::Pool;
+
+use crate::Step;
+use crate::checkpoint::settler::Settler;
+use crate::core::Core;
+use crate::error::{Error, Result};
+use crate::index::Index;
+use crate::media::cell::{Cell, format, is_unmade};
+use crate::media::checkpoint::{FORMAT, WRITERS};
+use crate::media::mark::Mark;
+use crate::media::record::Record;
+use crate::media::regions::{NAME, REGION_KIND, TABLE};
+use crate::media::uses::Use;
+use crate::media::watermark::Watermark;
+use crate::media::{checksum, header};
+use crate::open::create::{assemble, cell_bytes, split};
+use crate::open::reading::{Piece, Reading};
+use crate::open::{load, prefix, salvage};
+use crate::options::{Options, Part};
+use crate::raw::Claim;
+use crate::salvaged::{CutLog, Salvaged};
+use crate::space::Space;
+
+/// Opens the store in `pool`.
+pub(crate) fn open(pool: &Pool, options: &Options) -> Result<Core> {
+    let not = |why| Error::NotAStore { region: NAME.to_owned(), why };
+    let regions = (pool.region(TABLE), pool.region(NAME));
+    let (table, data) = match regions {
+        (Ok(table), Ok(data)) => (table, data),
+        (Err(pmem::Error::NoRegion { .. }), _) | (_, Err(pmem::Error::NoRegion { .. })) => {
+            drop(regions); // one may be there, and is claimed again
+            // The making of the pool came first, so a crash cut the making of the store short.
+            return if pool.info().engine == NAME && !pool.is_read_only() {
+                crate::open::create::create(pool, options)
+            } else {
+                Err(not("there is none in this pool"))
+            };
+        }
+        (Err(error), _) | (_, Err(error)) => return Err(error.into()),
+    };
+    if table.kind() != REGION_KIND.code() || data.kind() != REGION_KIND.code() {
+        return Err(not("the directory says it is something else"));
+    }
+    if is_unmade(&table) && !pool.is_read_only() {
+        // The first checkpoint did not arrive as a whole, and nothing came behind it.
+        drop((table, data));
+        crate::open::create::clear(pool)?;
+        return crate::open::create::create(pool, options);
+    }
+    let format = format(&table);
+    if format > FORMAT {
+        return Err(Error::NewerFormat { found: format, max: FORMAT });
+    }
+    if table.areas().first().is_none_or(|first| first.len() <= cell_bytes(format)) {
+        return Err(not("the directory says it is something else"));
+    }
+    let (cell, table) = split(table, format)?;
+    let place = cell.offset();
+    let cell = match Cell::open(cell, format) {
+        Err(pmem::Error::Damaged { .. }) => {
+            let why = "neither copy verifies".to_owned();
+            return Err(Error::Damaged { what: "checkpoint", offset: place, why });
+        }
+        other => other?,
+    };
+    let checkpoint = cell.get();
+    if checkpoint.format != format {
+        let why = format!("it is of format {}, the other copy of {format}", checkpoint.format);
+        return Err(Error::Damaged { what: "checkpoint", offset: place, why });
+    }
+    let counts = [checkpoint.number, checkpoint.clock, checkpoint.commit_number];
+    if let Some(count) = counts.into_iter().find(|count| *count >= header::COUNT_MAX) {
+        let why = format!("nothing was ever counted to {count}");
+        return Err(Error::Damaged { what: "checkpoint", offset: 0, why });
+    }
+    let options = Options { segment: checkpoint.segment_bytes, ..options.clone() };
+    options.check_values()?;
+    let space = Space::new(pool, &options, data, table)?;
+    let mut settler = Settler::new(cell);
+    let mut index = Index::new(pool);
+    let mut damaged = None;
+    if checkpoint.root != 0 {
+        match load::load(pool, &options, &space, &checkpoint, &mut settler, &mut index) {
+            Err(error @ Error::Damaged { .. }) if options.salvage && !pool.is_read_only() => {
+                (settler, index) = (Settler::new(settler.cell), Index::new(pool));
+                space.clear_live();
+                damaged = Some(error);
+            }
+            other => other?,
+        }
+    }
+    let left_out = settler.left_out;
+    let mut core = assemble(pool, &options, &checkpoint, index, space, (place, settler))?;
+    if let Some(error) = &damaged {
+        tracing::warn!(%error, "the index is made anew of what the logs have");
+        salvage::salvage(&core)?;
+    }
+    let logs = replay(&core)?;
+    let index = damaged.map(|error| error.to_string());
+    let index = index.or((left_out > 0).then(|| format!("{left_out} versions, whose keys are corrupt, are left out")));
+    core.salvaged = Salvaged { index, logs };
+    if !core.salvaged.is_empty() {
+        core.checkpoint()?; // what was given up is behind it
+    }
+    Ok(core)
+}
+
+/// Reads the logs; returns those of which something was given up.
+fn replay(core: &Core) -> Result<Vec<CutLog>> {
+    let mut logs: Vec<BTreeMap<u32, Piece>> = vec![BTreeMap::new(); WRITERS];
+    let bytes = core.space.segment_bytes;
+    for number in 0..core.space.count() {
+        if let Use::Log { writer, sequence, generation } = core.space.used(number) {
+            let base = core.space.offset(number);
+            let piece = Piece { segment: number, base, limit: core.space.run(number) * bytes, generation };
+            let before = logs[writer].insert(sequence, piece);
+            if before.is_some() {
+                let why = format!("segment {sequence} of writer {writer} is there twice");
+                return Err(Error::Damaged { what: "table of segments", offset: base, why });
+            }
+        }
+    }
+    let (checkpoint, proven) = {
+        let mut settler = core.settler.lock();
+        (settler.cell.get(), std::mem::take(&mut settler.proven))
+    };
+    let mut clock = checkpoint.clock;
+    let pin = core.active.pin()?;
+    let (mut dead, mut tombstones) = (Vec::new(), Vec::new());
+    let mut kept = prefix::find(core, &checkpoint, &logs, &pin)?;
+    let mut given_up = Vec::new();
+    let behind =
+        |writer: usize| logs[writer].range(Mark::from_word(checkpoint.marks[writer]).sequence..).count() as u64;
+    let (mut done, of) = (0, (0..WRITERS).map(behind).sum());
+    for (writer, pieces) in logs.iter().enumerate() {
+        let at = Mark::from_word(checkpoint.marks[writer]);
+        let mut reading = Reading { core, pin: &pin, writer, pieces, at, link: checkpoint.links[writer] };
+        while let Some(whole) = reading.next(&mut kept)? {
+            if kept.drops(&whole.records[0]) {
+                break; // and with it all behind it
+            }
+            for record in &whole.records {
+                clock = clock.max(record.header.ts);
+                reading.apply(*record, &mut dead, &mut tombstones)?;
+            }
+            reading.link = checksum::link(whole.records[0].header.checksum);
+            if whole.end.sequence != reading.at.sequence {
+                let read = pieces.range(at.sequence..whole.end.sequence).count() as u64;
+                core.options.progress.tell(Part::Logs, done + read, of);
+            }
+            reading.at = whole.end;
+        }
+        done += behind(writer);
+        if behind(writer) > 0 {
+            core.options.progress.tell(Part::Logs, done, of);
+        }
+        let mut log = core.writers.get(writer).log.lock();
+        let durable = log.watermark.as_ref().map_or(Mark::START, |watermark| watermark.durable);
+        if durable > reading.at && !core.failpoints.skips(Step::Watermark) {
+            let proof = log.watermark.as_ref().map_or(0, Watermark::offset);
+            reading.is_short(proof, &mut kept)?;
+        } else if let Some(led) = proven[writer].filter(|led| *led >= reading.at)
+            && !core.failpoints.skips(Step::ReachIndex)
+        {
+            reading.is_short(pieces.get(&led.sequence).map_or(0, |piece| piece.base + led.at), &mut kept)?;
+        }
+        let dropped = core.options.salvage && kept.last < kept.durable && kept.is_cut(&reading)?;
+        if kept.given_up.contains(&writer) || dropped {
+            given_up.push(reading.cut_off()?);
+        }
+        reading.erase(&kept)?;
+        let last = pieces.keys().next_back().copied().unwrap_or(0);
+        let mut end = reading.at;
+        if last > end.sequence {
+            end = Mark { sequence: last, at: 0 };
+        }
+        if let Some(piece) = pieces.get(&last).filter(|_| kept.given_up.contains(&writer)) {
+            end.at = piece.limit; // behind everything that was given up
+        }
+        if kept.given_up.contains(&writer) {
+            end = end.max(durable);
+        } else if reading.at != at {
+            (log.end, log.durable) = (reading.at, reading.at); // flushed, and drained below
+            log.watermark.iter_mut().for_each(Watermark::is_due);
+        }
+        log.stop(end, reading.link);
+        let clean = core.pool.was_clean() || core.failpoints.skips(Step::FreshSegments);
+        if let Some(piece) = pieces.get(&reading.at.sequence).filter(|_| clean && last == reading.at.sequence) {
+            log.resume(&core.space, piece.segment, piece.limit);
+        }
+    }
+    drop(pin);
+    core.bound.restart(kept.last);
+    core.active.raise(clock);
+    let mut settler = core.settler.lock();
+    settler.unripe.append(&mut dead);
+    settler.tombstones.append(&mut tombstones);
+    drop(settler);
+    // A segment is free if nothing in it is live and its log does not go on there.
+    let current: Vec<Option<u32>> = (0..WRITERS).map(|w| core.writers.get(w).log.lock().segment()).collect();
+    let marks: Vec<Mark> = (0..WRITERS).map(|w| Mark::from_word(checkpoint.marks[w])).collect();
+    let keeps = |number: u32| match core.space.used(number) {
+        Use::Log { writer, sequence, .. } => {
+            core.space.live(number) > 0
+                || current[writer] == Some(number)
+                // It may hold transactions that supersede what the checkpoint leads to.
+                || sequence >= marks[writer].sequence && holds_records(core, number)
+        }
+        Use::Nodes => core.settler.lock().nodes.has_segment(number),
+        _ => false,
+    };
+    let kept: Vec<bool> = (0..core.space.count()).map(keeps).collect();
+    let mut kept_here = false;
+    let kept: Vec<bool> = (0..core.space.count())
+        .map(|n| {
+            // Further segments of a long record go with its first.
+            kept_here = if core.space.used(n) == Use::More { kept_here } else { kept[n as usize] };
+            kept_here
+        })
+        .collect();
+    if !core.pool.is_read_only() && !core.pool.was_clean() {
+        // What is not kept is in no log any more: its next owner could supply just what half of a record there lacks.
+        for number in (0..core.space.count()).filter(|number| !kept[*number as usize]) {
+            let leftover = matches!(core.space.used(number), Use::Log { writer, sequence, .. } if sequence >= marks[writer].sequence);
+            if leftover && !core.failpoints.skips(Step::ClearLeftovers) {
+                core.space.clear_word(number)?;
+            }
+        }
+        if !core.failpoints.skips(Step::SettleRead) {
+            // The records are flushed already. All of this must be persistent before anybody sees it.
+            core.space.flush_table()?;
+            core.pool.drain()?;
+        }
+    }
+    core.space.set_free(|number| !kept[number as usize]);
+    Ok(given_up)
+}
+
+/// Whether a log's segment begins with a whole record.
+fn holds_records(core: &Core, number: u32) -> bool {
+    let Use::Log { writer, sequence, .. } = core.space.used(number) else { return false };
+    let at = core.space.offset(number);
+    let record = Record::at(Claim::Opening, core, &core.pool, at);
+    record.is_ok_and(|record| record.is_checksummed(&core.key, checksum::place(at, writer, sequence)))
+}

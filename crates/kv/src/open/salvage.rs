@@ -1,0 +1,43 @@
+//! A store whose index is damaged: it is made anew.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use crate::core::Core;
+use crate::error::Result;
+use crate::media::mark::Mark;
+use crate::media::record::Record;
+use crate::media::uses::Use;
+use crate::open::reading::Reading;
+
+/// Makes the index of all whole records.
+pub(super) fn salvage(core: &Core) -> Result<()> {
+    let pin = core.active.pin()?;
+    let none = BTreeMap::new();
+    let reading = Reading { core, pin: &pin, writer: 0, pieces: &none, at: Mark::from_word(0), link: 0 };
+    let (mut dead, mut tombstones, mut clock) = (Vec::new(), Vec::new(), 0);
+    all_records(core, |record| {
+        clock = clock.max(record.header.ts);
+        reading.apply(record, &mut dead, &mut tombstones)
+    })?;
+    core.active.raise(clock);
+    let mut settler = core.settler.lock();
+    settler.unripe.append(&mut dead);
+    settler.tombstones.append(&mut tombstones);
+    Ok(())
+}
+
+/// Reads all that logs have of whole records, for a store whose index is damaged: of each key the newest. What was deleted or overwritten long ago and stands there
+/// still may come back.
+fn all_records(core: &Core, mut apply: impl FnMut(Record<'_>) -> Result<()>) -> Result<()> {
+    for number in 0..core.space.count() {
+        let Use::Log { writer, sequence, .. } = core.space.used(number) else { continue };
+        let mut result = Ok(());
+        core.walk(number, writer, sequence, |record| {
+            result = apply(record);
+            if result.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        })?;
+        result?;
+    }
+    Ok(())
+}

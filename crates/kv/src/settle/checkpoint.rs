@@ -1,0 +1,394 @@
+//! Settling: the index on media follows the one in memory, by checkpoints; then what nobody needs is freed.
+//!
+//! A checkpoint writes each leaf that has changed to a new node, the lists that lead there; a barrier; and names them in the cell, one copy after the
+//! other, with a barrier each. However many commits. What the old checkpoint named is not touched before that. It also names, for each writer, the mark up to which its log is in the
+//! leaves: recovery reads on from there.
+//!
+//! *Retire before free*: a version is freed when a durable checkpoint no longer leads to it but to its superseder, or has that before the marks, and nobody can reach it
+//! any more. A tombstone leaves the index only behind a durable checkpoint that has it: then the next one, the first without it, has marks behind everything older. Else
+//! a record of an older version, in another writer's log, would bring the key back.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+use pmem::sync::switch_point;
+
+use crate::Step;
+use crate::checkpoint::nodes;
+use crate::checkpoint::settler::{Gathered, List, Settler};
+use crate::core::Core;
+use crate::error::Result;
+use crate::index::NO_NODE;
+use crate::isolation::active::Pin;
+use crate::media::checkpoint::{Checkpoint, WRITERS};
+use crate::media::mark::Mark;
+use crate::media::node::{self, CHUNK, FANOUT, FENCE_INLINE, Node, ROOT};
+use crate::media::record::Record;
+use crate::media::uses::Use;
+use crate::media::word::Word;
+use crate::raw::Claim;
+use crate::writers::writer::Dead;
+
+/// Bytes of new records that are worth a checkpoint.
+pub(crate) const LEAST: u64 = 4 << 20;
+
+/// So many times what is worth a checkpoint without one: the background thread cannot keep up, or makes none.
+const LATE: u64 = 3;
+const TOO_LATE: u64 = 6;
+
+impl Core {
+    /// So many bytes of records were written: enough of them, and it is time for a checkpoint.
+    #[cold]
+    pub(crate) fn account(&self, bytes: u64) {
+        self.note_leaves();
+        if self.space.wants_background() {
+            self.background.wake();
+        }
+        let written = self.written.fetch_add(bytes, Relaxed) + bytes;
+        let unsettled = written - self.settled.load(Acquire).min(written);
+        let enough = self.settle_at.load(Relaxed);
+        if unsettled < enough {
+            return;
+        }
+        // Committers wait a little, again and again, for a background thread that cannot keep up, which takes less time than a checkpoint; behind one that makes none
+        // they do it themselves, or there would be no end to it.
+        let kept = self.background.running.load(Acquire);
+        if kept && unsettled < LATE * enough {
+            self.background.call();
+        } else if kept && unsettled < TOO_LATE * enough {
+            self.background.call_and_wait();
+        } else if let Err(error) = self.checkpoint() {
+            tracing::warn!(%error, "a checkpoint failed; commits go on as long as there is room");
+        }
+    }
+
+    /// Settles everything committed so far, and frees what nobody needs. Three barriers.
+    pub(crate) fn checkpoint(&self) -> Result<()> {
+        self.checkpoint_for(false)
+    }
+
+    /// The same for somebody who was refused room to take data out: everything moves that gains anything. The caller has nothing locked, or that would stay behind.
+    pub(crate) fn rescue(&self) -> Result<()> {
+        self.checkpoint_for(true)
+    }
+
+    fn checkpoint_for(&self, rescue: bool) -> Result<()> {
+        let mut settler = self.settler.lock();
+        settler.rescue = rescue;
+        self.pool.check_usable()?;
+        self.space.ask_again();
+        // What a checkpoint that failed had gathered is for this one.
+        let mut gathered = std::mem::take(&mut settler.gathered);
+        gathered.left.append(&mut self.index.take_left());
+        if let Err(error) = self.settle(&mut settler, &mut gathered) {
+            let Gathered { dead, tombstones, left, chunks, .. } = gathered;
+            settler.gathered = Gathered { dead, tombstones, left, ..Gathered::default() };
+            settler.chunks.extend(chunks);
+            settler.nodes.far = None;
+            // What it has taken comes back only with the next one.
+            settler.note_nodes(&self.space);
+            self.pool.drain()?; // the next one takes these nodes as they are, and another thread may make it
+            return Err(error);
+        }
+        self.reclaim(&mut settler, gathered)
+    }
+
+    fn settle(&self, settler: &mut Settler, gathered: &mut Gathered) -> Result<()> {
+        let written = self.written.load(Acquire);
+        let pin = self.active.pin_for_upkeep()?;
+        if !self.failpoints.skips(Step::MarksFirst) {
+            self.gather(settler, gathered);
+        }
+        let number = settler.cell.get().number + 1;
+        self.write_leaves(settler, &pin, number, gathered)?;
+        if self.failpoints.skips(Step::MarksFirst) {
+            self.gather(settler, gathered);
+        }
+        let (root, root_checksum) = self.write_roots(settler, number, gathered)?;
+        // What is in the leaves is durable before they are named.
+        if !self.failpoints.skips(Step::ForceFirst) {
+            self.force()?;
+        }
+        let commit_number = self.bound.forced();
+        if !self.failpoints.skips(Step::CheckpointBarrier) {
+            self.pool.drain()?;
+        }
+        let mut marks = [0; WRITERS];
+        let mut links = [0; WRITERS];
+        marks.iter_mut().zip(&gathered.marks).for_each(|(word, mark)| *word = mark.to_word());
+        links.iter_mut().zip(&gathered.links).for_each(|(place, link)| *place = *link);
+        let checkpoint = Checkpoint {
+            root,
+            number,
+            clock: if self.failpoints.skips(Step::RestoreClock) { 1 } else { self.active.now() },
+            commit_number,
+            entries: self.index.entries(),
+            marks,
+            links,
+            root_checksum,
+            ..settler.cell.get()
+        };
+        settler.cell.update(&checkpoint)?;
+        self.settled.store(written, std::sync::atomic::Ordering::Release);
+        crate::stats::add(&self.counters.checkpoints, 1);
+        settler.chunks = std::mem::take(&mut gathered.chunks);
+        for node in std::mem::take(&mut gathered.left) {
+            let count = settler.long.remove(&node).unwrap_or(1);
+            settler.nodes.free(&self.space, node, count);
+        }
+        Ok(())
+    }
+
+    /// Takes each writer's mark and what it superseded, while nobody commits through it. A commit holds its log until it is in the index, so whatever is before
+    /// the marks is in the leaves, which are read after this. The log of groups comes first: whoever has records in it by then holds his own until they are in the
+    /// index.
+    fn gather(&self, settler: &Settler, gathered: &mut Gathered) {
+        let late = usize::from(self.failpoints.skips(Step::GroupsMarkFirst));
+        gathered.marks = vec![Mark::from_word(0); WRITERS];
+        gathered.links = vec![0; WRITERS];
+        let short = settler.rescue || self.space.is_short();
+        for number in (late..WRITERS).chain(0..late) {
+            let mut log = self.writers.get(number).log.lock();
+            // Nothing came since the last checkpoint: its thread may be gone.
+            let idle = log.segment().filter(|_| log.mark() == settler.mark(number));
+            let ends = |segment| {
+                // Nothing moves out of one that somebody fills.
+                let is_full = short && log.is_filled(&self.space);
+                self.space.live(segment) == 0 || settler.nodes.is_far(segment) || is_full
+            };
+            if log.was_cut() && !self.failpoints.skips(Step::FreshSegments) || idle.is_some_and(ends) {
+                log.end_segment(&self.space);
+            }
+            (gathered.marks[number], gathered.links[number]) = (log.mark(), log.link);
+            gathered.dead.append(&mut log.dead);
+            gathered.tombstones.append(&mut log.tombstones);
+        }
+    }
+
+    // ---- what is written --------------------------------------------------------------------------------------
+
+    fn write_leaves(&self, settler: &mut Settler, pin: &Pin<'_>, number: u64, gathered: &mut Gathered) -> Result<()> {
+        let mut from = Some(Vec::new());
+        let mut words = Vec::new();
+        let per = node::per_segment(self.space.segment_bytes);
+        while let Some(key) = from.take() {
+            let (mut list, mut checksums) = (Vec::with_capacity(FANOUT), Vec::with_capacity(FANOUT));
+            // Nobody waits for this who splits leaves. One that is split behind this has changed, and waits for the next checkpoint with all it has then.
+            let mut next = Some(self.index.locate(pin, &key));
+            while let Some(stretch) = next {
+                let leaf = self.index.leaf(stretch.spot);
+                let old = leaf.node();
+                let dirty = self.index.leaves.take_dirty(stretch.spot.leaf);
+                switch_point();
+                let mut node = old;
+                if dirty || old == NO_NODE || settler.nodes.is_far(old / per) {
+                    if !leaf.words(stretch.spot.layout, &mut words) && !self.failpoints.skips(Step::LookAgain) {
+                        // It was split: what it stood for is found from its first key on.
+                        self.index.leaves.mark_dirty(stretch.spot.leaf);
+                        from = Some(stretch.from.to_vec());
+                        break;
+                    }
+                    // What is not written now has changed still, whatever becomes of this checkpoint.
+                    let written = self.write_leaf(settler, number, stretch.from, &words, old);
+                    let (place, checksum) = written.inspect_err(|_| self.index.leaves.mark_dirty(stretch.spot.leaf))?;
+                    node = place;
+                    leaf.set_node(node);
+                    leaf.checksum.store(checksum, Relaxed);
+                    if old != NO_NODE {
+                        gathered.left.push(old);
+                    }
+                }
+                list.push(node);
+                checksums.push(leaf.checksum.load(Relaxed));
+                next = stretch.neighbour(false);
+                if next.is_none() {
+                    from = stretch.to.map(<[u8]>::to_vec);
+                }
+            }
+            if !list.is_empty() {
+                let children = self.children(settler, CHUNK, checksums.into_iter());
+                self.write_list(settler, number, list, children, gathered)?;
+            }
+        }
+        // Lists of the last checkpoint that were not found again.
+        gathered.left.extend(settler.chunks.drain().map(|(_, list)| list.node));
+        Ok(())
+    }
+
+    /// What a node keeps of those it names.
+    fn children(&self, settler: &Settler, kind: u32, checksums: impl Iterator<Item = u64>) -> u64 {
+        if settler.cell.get().proves_nodes() { Node::children(&self.key, kind, checksums) } else { 0 }
+    }
+
+    /// Returns where it is, and its checksum.
+    fn write_leaf(
+        &self,
+        settler: &mut Settler,
+        number: u64,
+        fence: &[u8],
+        words: &[Word],
+        old: u32,
+    ) -> Result<(u32, u64)> {
+        let span = Node::span(fence.len());
+        let place = if self.failpoints.skips(Step::CopyNodes) && old != NO_NODE {
+            old
+        } else {
+            settler.nodes.take(&self.space, span)?
+        };
+        if span > 1 {
+            settler.long.insert(place, span);
+        }
+        let mut node = Node::leaf(number, fence, words);
+        let rest = fence.get(FENCE_INLINE..).unwrap_or_default();
+        let checksum = nodes::write(&self.pool, &self.key, &self.space, place, &mut node, rest)?;
+        Ok((place, checksum))
+    }
+
+    /// Writes the list of a chunk, unless it is as it was.
+    fn write_list(
+        &self,
+        settler: &mut Settler,
+        number: u64,
+        leaves: Vec<u32>,
+        children: u64,
+        gathered: &mut Gathered,
+    ) -> Result<()> {
+        let first = leaves.first().copied().unwrap_or(NO_NODE);
+        let per = node::per_segment(self.space.segment_bytes);
+        if let Some(was) = settler.chunks.remove(&first) {
+            if was.leaves == leaves && was.children == children && !settler.nodes.is_far(was.node / per) {
+                gathered.lists.push((was.node, was.checksum));
+                gathered.chunks.insert(first, was);
+                return Ok(());
+            }
+            gathered.left.push(was.node);
+        }
+        let place = settler.nodes.take(&self.space, 1)?;
+        let mut node = Node::list(number, CHUNK, &leaves, 0, children);
+        let checksum = nodes::write(&self.pool, &self.key, &self.space, place, &mut node, &[])?;
+        gathered.lists.push((place, checksum));
+        gathered.chunks.insert(first, List { leaves, children, node: place, checksum });
+        Ok(())
+    }
+
+    /// Writes the list of lists, from its end; returns where it begins, and the checksum there.
+    fn write_roots(&self, settler: &mut Settler, number: u64, gathered: &mut Gathered) -> Result<(u32, u64)> {
+        gathered.left.append(&mut settler.roots);
+        let (mut next, mut next_checksum) = (0, None);
+        for lists in gathered.lists.chunks(FANOUT).rev() {
+            let mut place = settler.nodes.take(&self.space, 1)?;
+            if place == 0 {
+                // Node 0 means that there is none: it stays taken.
+                place = settler.nodes.take(&self.space, 1)?;
+            }
+            let children = self.children(settler, ROOT, lists.iter().map(|list| list.1).chain(next_checksum));
+            let numbers: Vec<u32> = lists.iter().map(|list| list.0).collect();
+            let mut node = Node::list(number, ROOT, &numbers, next, children);
+            next_checksum = Some(nodes::write(&self.pool, &self.key, &self.space, place, &mut node, &[])?);
+            settler.roots.push(place);
+            next = place;
+        }
+        Ok((next, next_checksum.unwrap_or(0)))
+    }
+
+    // ---- what is freed ----------------------------------------------------------------------------------------
+
+    fn reclaim(&self, settler: &mut Settler, gathered: Gathered) -> Result<()> {
+        // What was unlinked since the last checkpoint is now behind a durable one.
+        let mut unripe = std::mem::take(&mut settler.unripe);
+        settler.ripe.append(&mut unripe);
+        settler.ripe.extend(gathered.dead);
+        let retired = self.index.take_retired();
+        // Read behind them: whoever may still reach them is pinned by now.
+        let now = self.active.now();
+        settler.retired.extend(retired.into_iter().map(|old| (now, Box::new(old) as Box<dyn Send>)));
+        // Whoever begins from here on has a later snapshot than anything unlinked so far.
+        self.order.tick(&self.active);
+        let oldest = if self.failpoints.skips(Step::AwaitReaders) { u64::MAX } else { self.active.oldest() };
+        let mut held = 0;
+        settler.ripe.retain(|dead| {
+            let wait = dead.unlinked >= oldest;
+            if wait {
+                held += dead.word.space();
+            } else {
+                self.space.sub_live(dead.word);
+            }
+            wait
+        });
+        self.space.held.store(held, Relaxed);
+        settler.retired.retain(|(since, _)| *since >= oldest);
+        settler.tombstones.extend(gathered.tombstones);
+        self.drop_tombstones(settler, oldest)?;
+        settler.nodes.give_back(&self.space);
+        settler.note_nodes(&self.space);
+        self.note_leaves();
+        self.free_segments(settler);
+        // A small store is settled often: that costs it little, and what waits would be most of its file.
+        let enough = (2 * self.space.usage().live).max(LEAST);
+        self.settle_at.store(enough.min(self.options.settle), Relaxed);
+        let moved = self.move_versions(settler);
+        self.unfinished.store(!settler.unripe.is_empty(), std::sync::atomic::Ordering::Release);
+        match moved {
+            Ok(()) | Err(crate::Error::Full { .. }) => self.space.shrink(),
+            other => other,
+        }
+    }
+
+    /// Moves what stands alone, and then what is scanned together.
+    fn move_versions(&self, settler: &mut Settler) -> Result<()> {
+        let pin = self.active.pin_for_upkeep()?;
+        let left = self.compact(settler, &pin)?;
+        if settler.rescue { Ok(()) } else { self.gather_neighbours(settler, &pin, left) }
+    }
+
+    /// Takes tombstones out of the index that the checkpoint has, and whose older versions are out of everybody's sight.
+    fn drop_tombstones(&self, settler: &mut Settler, oldest: u64) -> Result<()> {
+        let pin = self.active.pin_for_upkeep()?;
+        let mut kept = Vec::new();
+        let mut thin = Vec::new();
+        for tombstone in std::mem::take(&mut settler.tombstones) {
+            if tombstone.unlinked >= oldest {
+                kept.push(tombstone);
+                continue;
+            }
+            // Under the key's lock: who is about to supersede it has seen it, and gives it up himself.
+            let hash = crate::media::key::hash(&tombstone.key);
+            if self.locks.try_lock(hash, &pin) != crate::isolation::locks::Tried::Taken {
+                kept.push(tombstone);
+                continue;
+            }
+            // One that was superseded while it waited here has left its place, which a later one may have got: that is not out of everybody's sight.
+            let there = Record::at(Claim::Pinned, &pin, &self.pool, tombstone.word.offset());
+            let is_it = there.is_ok_and(|record| record.header.ts == tombstone.ts)
+                || self.failpoints.skips(Step::KnowTombstones);
+            let removed = is_it && self.index.remove(&pin, &tombstone.key, hash, tombstone.word).unwrap_or(false);
+            self.locks.unlock(hash, &pin);
+            if removed {
+                // The durable checkpoint still leads to it.
+                settler.unripe.push(Dead { word: tombstone.word, unlinked: self.active.now() });
+                thin.push(tombstone.key);
+            }
+        }
+        settler.tombstones = kept;
+        thin.sort_unstable();
+        let mut merged = false;
+        for key in thin.chunk_by(|a, b| a == b) {
+            merged |= self.index.merge(&pin, &key[0])?;
+        }
+        if merged {
+            self.index.merge_chunks(&pin);
+        }
+        Ok(())
+    }
+
+    /// Frees segments in which nothing is live and that are behind the marks.
+    fn free_segments(&self, settler: &Settler) {
+        for number in 0..self.space.count() {
+            let Use::Log { writer, sequence, .. } = self.space.used(number) else { continue };
+            if self.space.live(number) > 0 || sequence >= settler.mark(writer).sequence {
+                continue;
+            }
+            let run = self.space.run(number) as u32;
+            (number..number + run).for_each(|number| self.space.give_back(number));
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! The store's memory goes to media, and what nobody needs is freed: checkpoints, and the moving of versions.
+
+pub(crate) mod checkpoint;
+mod compact;
+mod neighbours;

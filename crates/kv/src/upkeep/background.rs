@@ -1,0 +1,179 @@
+//! The thread that makes checkpoints, so that committers need not.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use crate::core::Core;
+use crate::threads::signal::{TICK, Wanted};
+use crate::upkeep::sweep::Sweep;
+
+/// The thread, as long as the store is open.
+pub(crate) struct Background {
+    core: Arc<Core>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Background {
+    /// Starts it, unless the options say that committers do its work.
+    pub(crate) fn start(core: &Arc<Core>) -> Option<Self> {
+        if !core.options.background || core.pool.is_read_only() {
+            return None;
+        }
+        let kept = Arc::clone(core);
+        let run = move || {
+            let (mut idle, mut ages, mut sweep) = (Idle::default(), Ages::default(), Sweep::default());
+            while !kept.background.stop.load(Acquire) {
+                let Wanted { checkpoint, look } = kept.background.wait();
+                // First: somebody may be about to find none.
+                kept.make_room_ahead();
+                ages.look(&kept);
+                // Whoever follows is told what is removed.
+                if !kept.follows()
+                    && let Err(error) = kept.sweep(&mut sweep)
+                {
+                    tracing::debug!(%error, "sweeping is put off");
+                }
+                if kept.space.take_urgent() {
+                    // Of somebody who does not try again by himself.
+                    if let Err(error) = kept.rescue() {
+                        tracing::warn!(%error, "nothing can be moved in a full store");
+                    }
+                }
+                // Who was just woken has not looked on for a while.
+                if checkpoint || !look && idle.is_due(&kept) {
+                    kept.keep();
+                }
+                if let Err(error) = kept.look_after_scans() {
+                    tracing::debug!(%error, "what is scanned stays where it is");
+                }
+                kept.make_room_ahead();
+            }
+        };
+        let thread = std::thread::Builder::new().name("cairn-kv".into()).spawn(run).ok()?;
+        core.background.running.store(true, Release);
+        Some(Self { core: Arc::clone(core), thread: Some(thread) })
+    }
+}
+
+/// Tells transactions that are older than they may be. It knows their ages by readings of the clock, one a tick.
+#[derive(Default)]
+struct Ages {
+    readings: std::collections::VecDeque<(Instant, u64)>,
+}
+
+impl Ages {
+    #[expect(clippy::disallowed_methods, reason = "how old a snapshot is, is a matter of real time")]
+    fn look(&mut self, core: &Core) {
+        let Some(most) = core.options.max_snapshot_age else { return };
+        let now = Instant::now();
+        let mut limit = None;
+        while self.readings.front().is_some_and(|(at, _)| now.duration_since(*at) >= most) {
+            limit = self.readings.pop_front().map(|(_, reading)| reading);
+        }
+        if let Some(limit) = limit {
+            crate::stats::add(&core.counters.expired, core.active.expire(limit) as u64);
+        }
+        if self.readings.back().is_none_or(|(at, _)| now.duration_since(*at) >= TICK / 2) {
+            self.readings.push_back((now, core.active.stable()));
+        }
+    }
+}
+
+/// Notices that nothing more comes: then what is there is settled, so that a restart has nothing to do, and space comes back.
+#[derive(Default)]
+struct Idle {
+    last: u64,
+    settled: u64,
+}
+
+impl Idle {
+    fn is_due(&mut self, core: &Core) -> bool {
+        let now = core.active.now();
+        let quiet = now == self.last && (now != self.settled || core.unfinished.load(Acquire));
+        self.last = now;
+        if quiet {
+            // The checkpoint itself moves the clock.
+            self.settled = now + 1;
+        }
+        quiet
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        if matches!(self.core.pool.check_usable(), Err(pmem::Error::Forked)) {
+            std::mem::forget(self.thread.take()); // it is the parent's
+            return;
+        }
+        self.core.background.stop.store(true, Release);
+        self.core.background.call();
+        if let Some(thread) = self.thread.take() {
+            // It panics only if a lock is broken; there is nobody to tell.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Core {
+    /// Has segments, and memory for them, ready for those who will ask.
+    fn make_room_ahead(&self) {
+        if let Err(error) = self.space.grow_ahead(|| !self.background.stop.load(Acquire)) {
+            tracing::warn!(%error, store = %self.pool.path().display(), "the store could not grow ahead; commits go on as long as there is room");
+        }
+        self.space.populate(|| !self.background.is_called());
+    }
+
+    fn keep(&self) {
+        if let Err(error) = self.checkpoint() {
+            tracing::warn!(%error, store = %self.pool.path().display(), "a checkpoint failed; commits go on as long as there is room");
+        }
+        *self.background.kept.lock() += 1;
+        self.background.kept.wake_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    use crate::Options;
+
+    /// Who commits does not wait for a checkpoint that takes its time, nor for one of his own behind it.
+    #[test]
+    fn commits_go_on_behind_a_keeper_that_cannot_keep_up() {
+        const SETTLE: u64 = 256 << 10;
+        let memory = std::path::Path::new("/dev/shm");
+        let dir = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap();
+        let store = Options::new().settle_bytes(SETTLE).create(dir.path().join("store")).unwrap();
+        let (done, is_done) = channel();
+        std::thread::scope(|threads| {
+            // As if it had much to do.
+            let settling = store.core.settler.lock();
+            let checkpoints = store.stats().checkpoints;
+            threads.spawn(|| {
+                // Four and a half times what is worth one.
+                let puts = SETTLE * 9 / 2 / 4096;
+                let all = (0..puts).try_for_each(|n| store.put(&n.to_be_bytes(), &[7; 4000]).map(drop));
+                done.send(all.map(|()| puts)).unwrap();
+            });
+            let all = is_done.recv_timeout(Duration::from_secs(60));
+            let made = store.stats().checkpoints - checkpoints;
+            drop(settling);
+            assert!(matches!(all, Ok(Ok(_))) && made == 0, "{all:?}, {made} checkpoints");
+        });
+        let behind = |store: &crate::Store| {
+            let (written, settled) = (&store.core.written, &store.core.settled);
+            written.load(super::Acquire) - settled.load(super::Acquire)
+        };
+        for _ in 0..1000 {
+            if behind(&store) < SETTLE {
+                return;
+            }
+            store.core.background.call_and_wait();
+        }
+        panic!("{} bytes behind, and no checkpoint", behind(&store));
+    }
+}
