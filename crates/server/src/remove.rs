@@ -17,6 +17,7 @@ mod hidden;
 mod note;
 mod plan;
 mod record;
+mod run;
 mod sieve;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -30,8 +31,9 @@ pub(crate) use self::note::keep_spare;
 pub(crate) use self::record::Brief;
 
 use self::note::Kind;
-use self::plan::{Plan, Run};
+use self::plan::Plan;
 use self::record::{Changes, record};
+use self::run::Run;
 use crate::data::{DATABASES, GARBAGE, Head};
 use crate::engine::{Engine, Error, Result, Tx};
 use crate::shared::{RandomSeed, Shared, now};
@@ -140,7 +142,7 @@ fn begin_with(engine: &dyn Engine, mut changes: Changes, elements: bool) -> Resu
     engine.read(&mut |tx| {
         changes.take_in_elements(tx, elements)?;
         plan = Plan::of(tx, &changes, seed)?;
-        note = note::encode(&plan.runs);
+        note = run::encode(&plan.runs);
         in_place = note::is_in_place(tx, &note)?;
         Ok(())
     })?;

@@ -4,7 +4,8 @@
 
 use std::ops::Range;
 
-use super::line::{Parsed, Verb, parse, words};
+use super::line::{Parsed, Verb, parse};
+use super::words::words;
 
 /// Bytes of a line.
 const LINE_MAX: usize = 2048;
@@ -290,7 +291,7 @@ mod tests {
             0123456789012345678901234567890\r\ngats -1 a\r\nset a 0 0 1\r\nabc\r\nmn\r\nquit\r\nget a\r\n";
         let expected = [
             Verb::Get,
-            Verb::Store(super::super::line::Mode::Set),
+            Verb::Store(super::super::flags::Mode::Set),
             Verb::MetaSet,
             Verb::Refused("ERROR"),
             Verb::Incr,

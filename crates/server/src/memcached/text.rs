@@ -2,8 +2,10 @@
 
 use std::ops::ControlFlow;
 
-use super::line::{Mode, Verb, number};
+use super::flags::Mode;
+use super::line::Verb;
 use super::request::Request;
+use super::words::number;
 use super::{
     Expiry, NOT_NUMERIC, Store, Stored, Turn, answer, change, counter, expiry, held, is_item, put, remove_item,
 };
