@@ -24,7 +24,7 @@ use crate::flush::Inside;
 use crate::job::Job;
 use crate::metrics::{Recorder, Watch};
 use crate::remove::{Brief, Hiding};
-use crate::script::Long;
+use crate::scripts::Long;
 use crate::shared::Shared;
 
 /// Batches that become one transaction.

@@ -10,7 +10,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use crate::data::{GARBAGE, Head};
 use crate::engine::{Result, Run, Tx};
 use crate::remove::{Hidden, Hiding};
-use crate::script::End;
+use crate::scripts::End;
 use crate::shared::Shared;
 
 /// From here on keys go in steps.

@@ -12,7 +12,8 @@ use crate::executor::Work;
 use crate::failpoints::Step;
 use crate::reply::Reply;
 use crate::request::{Arguments, Batch, number};
-use crate::script::{self, Long};
+use crate::script;
+use crate::scripts::Long;
 use crate::session::Session;
 use crate::shared::now;
 

@@ -39,7 +39,7 @@ pub(crate) struct Session {
     pub(crate) since: crate::commands::Since,
     pub(crate) subscriptions: Subscriptions,
     /// Of the scripts in its transaction.
-    pub(crate) script: crate::script::Running,
+    pub(crate) script: crate::scripts::Running,
     /// What is published between `MULTI` and `EXEC`, while that runs: it goes out when all is durable.
     pub(crate) deferred: Option<Vec<Publication>>,
 }
@@ -93,7 +93,7 @@ impl Session {
             mismatched: false,
             since: crate::commands::Since::default(),
             subscriptions,
-            script: crate::script::Running::default(),
+            script: crate::scripts::Running::default(),
             deferred: None,
         }
     }

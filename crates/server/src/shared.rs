@@ -21,7 +21,7 @@ use crate::group::Group;
 use crate::metrics::{Recorder, Totals};
 use crate::pubsub::PubSub;
 use crate::readers::Readers;
-use crate::script::{End, Scripts};
+use crate::scripts::{End, Scripts};
 use crate::session::Client;
 use crate::slowlog::SlowLog;
 use crate::users::Users;

@@ -108,7 +108,7 @@ pub(crate) async fn run(shared: Arc<Shared>, recorder: Arc<Recorder>, mut accept
         }
     }
     own.iter().filter_map(std::sync::Weak::upgrade).for_each(|client| client.end());
-    shared.scripts.end_long(crate::script::End::Killed);
+    shared.scripts.end_long(crate::scripts::End::Killed);
     let all_ended = async {
         while thread.recorder.connected.get() > 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;

@@ -5,9 +5,8 @@ use std::rc::Rc;
 use mlua::{Lua, LuaString, MultiValue, Table, Value};
 
 use super::args::{Answer, Args, Fail, Raised, add};
-use super::convert::hex;
-use super::run::State;
-use super::sha1;
+use super::state::State;
+use crate::sha::{hex, sha1};
 
 /// What is there while a library is loaded, too: levels of the log, the version, and the log.
 pub(super) fn always(lua: &Lua) -> mlua::Result<Table> {

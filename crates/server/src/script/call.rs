@@ -5,7 +5,7 @@ use mlua::{Lua, MultiValue, Value};
 use super::args::{Raised, number};
 use super::convert::Answer;
 use super::numbers::general;
-use super::run::{Ended, MEMORY, State};
+use super::state::{Ended, MEMORY, State};
 use crate::commands::parts::Fit;
 use crate::commands::{self, Command, Looks, Run, Stop, flag};
 use crate::engine::{self, Tx};
