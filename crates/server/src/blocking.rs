@@ -10,12 +10,12 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Notify;
 
+use crate::clock::now;
 use crate::commands::{Ask, Since, Timeout, WaitLimit, streams};
 use crate::connection::{Heard, deliver, hear, outcome_of, write};
 use crate::data::stored;
 use crate::job::{Job, Parts};
 use crate::readers::Reading;
-use crate::shared::now;
 use crate::thread::Thread;
 use crate::waiters::Waiting;
 
@@ -280,7 +280,7 @@ async fn end(until: Option<tokio::time::Instant>) {
 
 /// For ever if it is 0.
 fn seconds(text: &[u8]) -> Result<Option<Duration>, &'static str> {
-    let number = crate::commands::float(text).ok().filter(|number| number.is_finite());
+    let number = crate::numbers::float(text).ok().filter(|number| number.is_finite());
     let number = number.ok_or("ERR timeout is not a float or out of range")?;
     if number < 0.0 {
         return Err("ERR timeout is negative");

@@ -11,15 +11,17 @@ use std::task::Poll;
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
-use crate::commands::{self, Command, Run, Special, Stop, flag};
+use crate::clock::now;
+use crate::commands::{self, Command, Run, Special, flag};
 use crate::data::stored;
 use crate::engine;
 use crate::failpoints::Step;
 use crate::job::{Job, Parts, REPLY_MAX, text};
+use crate::outcome::Stop;
 use crate::reply::Reply;
 use crate::request::{Arguments, Limits, Malformed, Parser};
 use crate::session::{Client, Replies, Session};
-use crate::shared::{Shared, now};
+use crate::shared::Shared;
 use crate::thread::Thread;
 
 /// Requests that are looked at together.

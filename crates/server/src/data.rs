@@ -32,10 +32,11 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use twox_hash::XxHash3_64;
 use tx::Keys;
 
-use crate::commands::{Context, Outcome, WRONG_TYPE};
+use crate::commands::Context;
 use crate::engine::{self, Error, Result, Tx};
 use crate::failpoints::{Failpoints, Step};
 use crate::headed::Headed;
+use crate::outcome::{Outcome, WRONG_TYPE};
 
 use self::streams::Marks;
 

@@ -16,13 +16,14 @@ use std::sync::Arc;
 
 use tokio::sync::{Notify, oneshot};
 
+use crate::clock::Watch;
 use crate::elsewhere::{self, Class};
 use crate::engine::{Error, Result, Tx};
 use crate::evict::{Tries, make_room};
 use crate::failpoints::Step;
 use crate::flush::Inside;
 use crate::job::Job;
-use crate::metrics::{Recorder, Watch};
+use crate::metrics::Recorder;
 use crate::remove::{Brief, Hiding};
 use crate::scripts::Long;
 use crate::shared::Shared;

@@ -4,11 +4,12 @@ use std::cell::LazyCell;
 use std::ops::{Bound, ControlFlow};
 use std::sync::atomic::Ordering::Relaxed;
 
+use crate::clock::now;
 use crate::data::{DATABASES, all};
 use crate::engine::Result;
 use crate::metrics::Summed;
 use crate::pubsub::Of;
-use crate::shared::{Shared, now};
+use crate::shared::Shared;
 
 type Lines = Vec<(&'static str, String)>;
 type Owned = Vec<(String, String)>;

@@ -3,19 +3,20 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::commands::{Command, Context, KeysAt, Looks, Outcome, Run, Stop, flag};
+use crate::clock::now;
+use crate::commands::{Command, Context, KeysAt, Looks, Run, flag};
 use crate::data::DATABASES;
 use crate::elsewhere::Class;
 use crate::engine::{self, Error, Tx};
 use crate::events::{self, Noticing, Ticket};
 use crate::executor::Work;
 use crate::failpoints::Step;
+use crate::outcome::{Outcome, Stop};
 use crate::reply::Reply;
 use crate::request::{Arguments, Batch, number};
 use crate::script;
 use crate::scripts::Long;
 use crate::session::Session;
-use crate::shared::now;
 
 /// Bytes of replies from which on a batch stops, to be sent first.
 const REPLY: usize = 256 << 10;

@@ -65,6 +65,7 @@
 #![forbid(unsafe_code)]
 
 mod blocking;
+mod clock;
 mod commands;
 mod config;
 mod connection;
@@ -87,7 +88,10 @@ mod job;
 mod line;
 mod memcached;
 mod metrics;
+mod numbers;
+mod outcome;
 mod pubsub;
+mod random;
 mod reactor;
 mod readers;
 mod reaper;
@@ -144,10 +148,8 @@ pub mod fuzzing {
     }
 }
 
-pub use config::{Config, Settings, SubscriberLimit, Tls};
+pub use config::{By, Config, Eviction, Notify, Settings, SubscriberLimit, Tls};
 pub use data::DATABASES;
-pub use events::Notify;
-pub use evict::{By, Eviction};
 #[cfg(feature = "failpoints")]
 pub use failpoints::Step;
 pub use server::{Error, Server};

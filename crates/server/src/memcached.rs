@@ -30,9 +30,10 @@ mod stats;
 mod text;
 mod words;
 
-use crate::commands::{Context, Outcome, Stop};
+use crate::commands::Context;
 use crate::data::{Item, STALE, WON};
 use crate::engine;
+use crate::outcome::{Outcome, Stop};
 
 pub(crate) use connection::serve;
 use flags::{Meta, Mode};

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Instant;
 
 use crate::commands::COMMANDS;
 
@@ -12,21 +11,6 @@ pub(crate) const CLASSES: usize = 26;
 
 pub(crate) fn class_end(class: usize) -> u64 {
     1_000 << class
-}
-
-/// Says how long ago it began.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Watch(Instant);
-
-impl Watch {
-    #[expect(clippy::disallowed_methods, reason = "measures how long things take, and decides nothing about data")]
-    pub(crate) fn start() -> Self {
-        Self(Instant::now())
-    }
-
-    pub(crate) fn nanos(self) -> u64 {
-        self.0.elapsed().as_nanos() as u64
-    }
 }
 
 /// How long things took.

@@ -21,10 +21,11 @@ use twox_hash::XxHash3_64;
 
 pub(crate) use self::inbox::Inbox;
 use self::inbox::{Item, Message, Put};
+use crate::clock::now;
 use crate::glob;
 use crate::reply::Reply;
 use crate::session::Client;
-use crate::shared::{Shared, now};
+use crate::shared::Shared;
 
 /// Channels and patterns of one connection, and bytes of their names.
 const SUBSCRIPTIONS: usize = 100_000;

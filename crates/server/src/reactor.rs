@@ -24,12 +24,12 @@ use tokio::io::AsyncWriteExt;
 
 pub(crate) use self::desk::Desk;
 use self::desk::{Came, ConnSlot, Place, Way};
+use crate::clock::now;
 use crate::connection::{self, Found, REPLY};
 use crate::job::{Job, Parts};
 use crate::line::Line;
 use crate::request::Parser;
 use crate::session::Session;
-use crate::shared::now;
 use crate::thread::Thread;
 
 /// Sockets that are heard of at once.

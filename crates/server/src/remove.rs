@@ -34,9 +34,11 @@ use self::note::Kind;
 use self::plan::Plan;
 use self::record::{Changes, record};
 use self::run::Run;
+use crate::clock::now;
 use crate::data::{DATABASES, GARBAGE, Head};
 use crate::engine::{Engine, Error, Result, Tx};
-use crate::shared::{RandomSeed, Shared, now};
+use crate::random::RandomSeed;
+use crate::shared::Shared;
 
 /// Bytes of the records of deletions that are worth steps.
 const WORTH: u64 = 2 << 10;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, RwLock};
 
-use crate::metrics::Watch;
+use crate::clock::Watch;
 use crate::request::Arguments;
 use crate::sha::{Sha, unhex};
 

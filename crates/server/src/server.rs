@@ -9,11 +9,12 @@ use std::thread::JoinHandle;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::mpsc;
 
+use crate::clock::now;
 use crate::config::Config;
 use crate::engine::{self, Engine};
 use crate::failpoints::Failpoints;
 use crate::session::Client;
-use crate::shared::{Shared, now};
+use crate::shared::Shared;
 use crate::thread::{Accepted, Protocol, Socket};
 use crate::users::Users;
 

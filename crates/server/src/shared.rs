@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, SystemTime};
 
 use parking_lot::{Mutex, RwLock};
 
+use crate::clock::now;
 use crate::config::Settings;
 use crate::cursors::Cursors;
 use crate::data::{Ids, any_collection};
@@ -20,6 +20,7 @@ use crate::flush::Gate;
 use crate::group::Group;
 use crate::metrics::{Recorder, Totals};
 use crate::pubsub::PubSub;
+use crate::random::RandomSeed;
 use crate::readers::Readers;
 use crate::scripts::{End, Scripts};
 use crate::session::Client;
@@ -200,25 +201,4 @@ impl Shared {
     pub(crate) fn totals(&self) -> Totals {
         Totals::of(&self.recorders)
     }
-}
-
-/// Sixteen bytes of the system's.
-pub(crate) struct RandomSeed(pub(crate) u64, pub(crate) u64);
-
-impl RandomSeed {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "a server's names and passwords must differ from those of other runs"
-    )]
-    pub(crate) fn draw() -> Self {
-        let draw = || getrandom::u64().unwrap_or_else(|_| now());
-        Self(draw(), draw())
-    }
-}
-
-/// Milliseconds of Unix time.
-#[expect(clippy::disallowed_methods, reason = "the server's clock: commands get what it says as an argument")]
-pub(crate) fn now() -> u64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
-    since.as_millis() as u64
 }

@@ -9,10 +9,11 @@ use parking_lot::RwLock;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-use crate::commands::{COMMANDS, Command, Outcome, flag, sort};
+use crate::commands::{COMMANDS, Command, flag, sort};
 use crate::data::META;
 use crate::engine::{self, Engine, Keys};
 use crate::glob;
+use crate::outcome::Outcome;
 use crate::pubsub::Of;
 use crate::request::Arguments;
 

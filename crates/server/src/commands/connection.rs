@@ -2,11 +2,11 @@
 
 use super::flag::{ADMIN, CONNECTION, DANGEROUS, FAST, HEARING, NO_AUTH, NO_MULTI, NOW};
 use super::{Command, Outcome, SYNTAX, int, is, session};
+use crate::clock::now;
 use crate::data::DATABASES;
 use crate::reply::Reply;
 use crate::request::Arguments;
 use crate::session::{Client, Replies, Session};
-use crate::shared::now;
 
 pub(super) const COMMANDS: &[Command] = &[
     session("auth", -2, FAST | CONNECTION | NO_AUTH | NO_MULTI, auth),

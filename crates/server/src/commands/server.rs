@@ -7,13 +7,12 @@ use std::time::Duration;
 use super::flag::{self, ADMIN, CONNECTION, DANGEROUS, FAST, NO_MULTI};
 use super::parts::Fit;
 use super::{COMMANDS as ALL, Command, KeysAt, Outcome, SYNTAX, int, is, session};
-use crate::config::{Settings, SubscriberLimit};
-use crate::events::Notify;
-use crate::evict::Eviction;
+use crate::clock::now;
+use crate::config::{Eviction, Notify, Settings, SubscriberLimit};
+use crate::random::RandomSeed;
 use crate::reply::Reply;
 use crate::request::Arguments;
 use crate::session::Session;
-use crate::shared::{RandomSeed, now};
 use crate::slowlog::LEN_MAX;
 use crate::users::User;
 

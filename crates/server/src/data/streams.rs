@@ -16,8 +16,8 @@
 use std::fmt;
 
 use super::Head;
-use crate::commands::Stop;
 use crate::engine::Error;
+use crate::outcome::Stop;
 
 /// What an entry is known by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

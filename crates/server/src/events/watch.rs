@@ -9,9 +9,10 @@ use std::time::Duration;
 use tx::Keys;
 
 use super::{Expiry, Told, class};
+use crate::clock::now;
 use crate::data::DATABASES;
 use crate::engine::Result;
-use crate::shared::{Shared, now};
+use crate::shared::Shared;
 
 /// Between two looks at what is due.
 const PAUSE: Duration = Duration::from_millis(50);

@@ -6,14 +6,16 @@ use super::Turn;
 use super::line::Verb;
 use super::meta::{is_pending, settle, settled};
 use super::request::{Batch, Request};
-use crate::commands::{Context, Stop};
+use crate::clock::now;
+use crate::commands::Context;
 use crate::data::stored;
 use crate::elsewhere::Class;
 use crate::engine::{self, Error, Tx};
 use crate::executor::Work;
 use crate::metrics::Recorder;
+use crate::outcome::Stop;
 use crate::reply::Reply;
-use crate::shared::{Shared, now};
+use crate::shared::Shared;
 
 /// Bytes of replies from which on a batch stops, to be sent first.
 const REPLY: usize = 256 << 10;

@@ -8,8 +8,9 @@ use super::{
     COLLECTION, Expiry, NOT_NUMERIC, Store, Stored, Turn, base64, change, counter, expiry, held, is_version,
     must_write, put,
 };
-use crate::commands::{Context, Outcome};
+use crate::commands::Context;
 use crate::data::{Item, STALE, WON};
+use crate::outcome::Outcome;
 
 impl<'b> Meta<'b> {
     fn of(request: &Request<'b>) -> Outcome<Self> {

@@ -9,8 +9,9 @@ use super::words::number;
 use super::{
     Expiry, NOT_NUMERIC, Store, Stored, Turn, answer, change, counter, expiry, held, is_item, put, remove_item,
 };
-use crate::commands::{Context, Outcome};
+use crate::commands::Context;
 use crate::data::{Item, all};
+use crate::outcome::Outcome;
 
 /// Bytes of an answer: more are asked for in more requests.
 const ANSWER_MAX: usize = 64 << 20;

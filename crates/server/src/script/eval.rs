@@ -3,7 +3,8 @@
 use super::call::Env;
 use super::perform::{Call, Called, broken, run_script, terms};
 use super::run;
-use crate::commands::{Outcome, Stop, int};
+use crate::numbers::int;
+use crate::outcome::{Outcome, Stop};
 use crate::reply::Reply;
 use crate::request::Arguments;
 use crate::scripts::{self, Scripts};

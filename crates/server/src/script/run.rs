@@ -250,7 +250,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::metrics::Watch;
+    use crate::clock::Watch;
     use crate::scripts::{Long, Scripts};
 
     fn begun(one: &Interpreter, waited: u64, long: Option<Arc<Long>>) -> mlua::Result<()> {

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
-use crate::metrics::Watch;
+use crate::clock::Watch;
 use crate::scripts::{End, Long};
 
 /// Bytes of an interpreter with all that a script makes.
