@@ -11,11 +11,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Notify;
 
 use crate::clock::now;
-use crate::commands::{Ask, Since, Timeout, WaitLimit, streams};
+use crate::commands::{Ask, Timeout, WaitLimit};
 use crate::connection::{Heard, deliver, hear, outcome_of, write};
 use crate::data::stored;
+use crate::form::streams;
 use crate::job::{Job, Parts};
-use crate::readers::Reading;
+use crate::readers::{Reading, Since};
 use crate::thread::Thread;
 use crate::waiters::Waiting;
 

@@ -22,8 +22,8 @@ use parking_lot::Mutex;
 
 pub(crate) use self::notice::Noticing;
 pub(crate) use self::watch::run as watch;
-use crate::commands::{Command, flag};
 use crate::config::{Notify, class};
+use crate::form::{Form, flag};
 use crate::pubsub::Of;
 use crate::request::Arguments;
 use crate::shared::Shared;
@@ -112,12 +112,12 @@ impl Events {
 
     /// Whether what a command does is to be noticed.
     #[inline]
-    pub(crate) fn wants_of(&self, command: &Command) -> bool {
+    pub(crate) fn wants_of(&self, command: &Form) -> bool {
         self.classes.load(Relaxed) != 0 && self.may_tell_of(command)
     }
 
     #[cold]
-    fn may_tell_of(&self, command: &Command) -> bool {
+    fn may_tell_of(&self, command: &Form) -> bool {
         let writes = command.is(flag::WRITE);
         self.wants(if writes { !class::MISSED } else { class::MISSED })
     }
@@ -197,7 +197,7 @@ impl Drop for Ticket {
 /// What a command has done, of whose changes a note was kept; `answer` is its reply.
 pub(crate) fn note(
     shared: &Shared,
-    command: &Command,
+    command: &Form,
     args: &Arguments<'_>,
     db: u8,
     noticed: Noticing<'_>,

@@ -22,11 +22,11 @@ use tx::Keys;
 
 use self::uses::{Frequency, Uses};
 use crate::clock::now;
-use crate::commands::{Command, flag};
 use crate::config::{By, Eviction};
 use crate::data::{DATABASES, GARBAGE, Head};
 use crate::engine::{Error, Excess, Result, Tx};
 use crate::failpoints::Step;
+use crate::form::{Form, flag};
 use crate::request::Arguments;
 use crate::shared::Shared;
 
@@ -144,7 +144,7 @@ impl Evictor {
 
     /// Keys that a command has named were used.
     #[cold]
-    pub(crate) fn note(&self, shared: &Shared, command: &Command, args: &Arguments<'_>, db: u8, now: u64) {
+    pub(crate) fn note(&self, shared: &Shared, command: &Form, args: &Arguments<'_>, db: u8, now: u64) {
         // These only tell of a key.
         let tells = ["exists", "object", "ttl", "pttl", "expiretime", "pexpiretime", "type"].contains(&command.name);
         if !tells && command.is(flag::READ | flag::WRITE) {

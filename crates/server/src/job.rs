@@ -151,8 +151,10 @@ impl Job {
             let Parts { session, input, batch, commands, .. } = &job.parts;
             for at in job.from..job.to {
                 // The first key is enough: most commands have no other.
-                if let Some((_, Command { keys: KeysAt::Range(first, ..), .. })) = commands.get(at).copied().flatten() {
-                    let key = batch.arguments(at, input).get(*first);
+                if let Some((_, command)) = commands.get(at).copied().flatten()
+                    && let KeysAt::Range(first, ..) = command.keys
+                {
+                    let key = batch.arguments(at, input).get(first);
                     if key.len() < 256 {
                         stored.push(session.db);
                         stored.extend_from_slice(key);

@@ -78,6 +78,7 @@ mod evict;
 mod executor;
 mod failpoints;
 mod flush;
+mod form;
 mod functions;
 mod glob;
 pub mod group;

@@ -36,7 +36,7 @@ pub(crate) struct Session {
     pub(crate) waited: bool,
     pub(crate) mismatched: bool,
     /// What its request waits for in streams.
-    pub(crate) since: crate::commands::Since,
+    pub(crate) since: crate::readers::Since,
     pub(crate) subscriptions: Subscriptions,
     /// Of the scripts in its transaction.
     pub(crate) script: crate::scripts::Running,
@@ -91,7 +91,7 @@ impl Session {
             replies,
             waited: false,
             mismatched: false,
-            since: crate::commands::Since::default(),
+            since: crate::readers::Since::default(),
             subscriptions,
             script: crate::scripts::Running::default(),
             deferred: None,

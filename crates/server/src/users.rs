@@ -9,9 +9,10 @@ use parking_lot::RwLock;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-use crate::commands::{COMMANDS, Command, flag, sort};
+use crate::commands::COMMANDS;
 use crate::data::META;
 use crate::engine::{self, Engine, Keys};
+use crate::form::{Form, flag, sort};
 use crate::glob;
 use crate::outcome::Outcome;
 use crate::pubsub::Of;
@@ -199,7 +200,7 @@ impl User {
         self.commands.get(number).is_some_and(|may| *may)
     }
 
-    pub(crate) fn may_touch(&self, command: &Command, args: &Arguments<'_>) -> bool {
+    pub(crate) fn may_touch(&self, command: &Form, args: &Arguments<'_>) -> bool {
         if self.keys.iter().any(|pattern| pattern.glob == b"*" && pattern.read && pattern.write) {
             return true;
         }
@@ -250,7 +251,7 @@ impl User {
     }
 
     /// The same for all channels of a command.
-    pub(crate) fn may_hear_all(&self, command: &Command, args: &Arguments<'_>) -> bool {
+    pub(crate) fn may_hear_all(&self, command: &Form, args: &Arguments<'_>) -> bool {
         let (of, count) = match command.name {
             "publish" => (Of::Channel, 1),
             "spublish" => (Of::Shard, 1),
@@ -284,7 +285,7 @@ impl User {
 }
 
 /// Whether a command that writes lets nobody know what was there.
-fn tells_nothing(command: &Command, args: &Arguments<'_>) -> bool {
+fn tells_nothing(command: &Form, args: &Arguments<'_>) -> bool {
     const BLIND: [&str; 20] = [
         "del",
         "expire",
@@ -328,7 +329,7 @@ impl Category {
         }
     }
 
-    pub(crate) fn has(self, command: &Command) -> bool {
+    pub(crate) fn has(self, command: &Form) -> bool {
         match self {
             Self::All => true,
             Self::Slow => !command.is(flag::FAST),

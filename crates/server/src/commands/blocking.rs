@@ -2,7 +2,7 @@
 
 use super::flag::{BLOCKING, FAST, LIST, SORTED, WRITE};
 use super::names::{Popped, popped};
-use super::{Command, Context, KeysAt, Outcome, Run, SYNTAX, Stop, WRONG_TYPE, lists, sorted};
+use super::{Command, Context, Form, KeysAt, Outcome, Run, SYNTAX, Stop, WRONG_TYPE, lists, sorted};
 use crate::data::Kind;
 use crate::request::Arguments;
 
@@ -32,7 +32,7 @@ const fn block(
     timeout: Timeout,
     run: fn(&mut Context<'_>, &Arguments<'_>) -> Outcome,
 ) -> Command {
-    Command { name, arity, flags: WRITE | BLOCKING | of, keys, run: Run::Block(run, timeout) }
+    Command { form: Form { name, arity, flags: WRITE | BLOCKING | of, keys }, run: Run::Block(run, timeout) }
 }
 
 /// Keys of those that have them before the timeout.

@@ -124,7 +124,7 @@ fn hello(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
     drop(state);
     reply.three = three;
     reply.map(7);
-    for (name, value) in [("server", "redis"), ("version", super::server::REDIS_VERSION)] {
+    for (name, value) in [("server", "redis"), ("version", crate::form::REDIS_VERSION)] {
         reply.bulk(name.as_bytes());
         reply.bulk(value.as_bytes());
     }

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use super::flag::{KEYSPACE, READ};
-use super::parts::second;
+use super::second::second;
 use super::{Command, Context, KeysAt, Outcome, data};
 use crate::data::{Head, Kind, string};
 use crate::request::{Arguments, number};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::flag::{ADMIN, CONNECTION, DANGEROUS, FAST};
-use super::{Command, KeysAt, Outcome, Run, WaitLimit, int, is, session};
+use super::{Command, Form, KeysAt, Outcome, Run, WaitLimit, int, is, session};
 use crate::group::{View, split};
 use crate::reply::Reply;
 use crate::request::Arguments;
@@ -13,8 +13,11 @@ use crate::shared::Shared;
 pub(super) const COMMANDS: &[Command] = &[
     session("role", 1, FAST | ADMIN | DANGEROUS, role),
     session("sentinel", -2, CONNECTION, sentinel),
-    Command { name: "wait", arity: 3, flags: CONNECTION, keys: KeysAt::None, run: Run::Await(wait) },
-    Command { name: "waitaof", arity: 4, flags: CONNECTION, keys: KeysAt::None, run: Run::Await(waitaof) },
+    Command { form: Form { name: "wait", arity: 3, flags: CONNECTION, keys: KeysAt::None }, run: Run::Await(wait) },
+    Command {
+        form: Form { name: "waitaof", arity: 4, flags: CONNECTION, keys: KeysAt::None },
+        run: Run::Await(waitaof),
+    },
 ];
 
 // ---- WAIT -----------------------------------------------------------------------------------------------------------

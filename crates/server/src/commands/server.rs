@@ -5,19 +5,16 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use super::flag::{self, ADMIN, CONNECTION, DANGEROUS, FAST, NO_MULTI};
-use super::parts::Fit;
 use super::{COMMANDS as ALL, Command, KeysAt, Outcome, SYNTAX, int, is, session};
 use crate::clock::now;
 use crate::config::{Eviction, Notify, Settings, SubscriberLimit};
+use crate::form::{Fit, REDIS_VERSION};
 use crate::random::RandomSeed;
 use crate::reply::Reply;
 use crate::request::Arguments;
 use crate::session::Session;
 use crate::slowlog::LEN_MAX;
 use crate::users::User;
-
-/// The version whose commands these are.
-pub(crate) const REDIS_VERSION: &str = "7.0.15";
 
 pub(super) const COMMANDS: &[Command] = &[
     session("acl", -2, ADMIN | DANGEROUS | NO_MULTI, acl),

@@ -21,7 +21,7 @@ pub(super) fn always(lua: &Lua) -> mlua::Result<Table> {
     for (name, number) in numbers {
         table.raw_set(name, number)?;
     }
-    table.raw_set("REDIS_VERSION", crate::commands::REDIS_VERSION)?;
+    table.raw_set("REDIS_VERSION", crate::form::REDIS_VERSION)?;
     add(lua, &table, "log", log)?;
     Ok(table)
 }
