@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Notify;
 
 use crate::clock::now;
-use crate::commands::{Ask, Timeout, WaitLimit};
+use crate::command::{Ask, Timeout, WaitLimit};
 use crate::connection::{Heard, deliver, hear, outcome_of, write};
 use crate::data::stored;
 use crate::form::streams;

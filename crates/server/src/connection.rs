@@ -11,16 +11,19 @@ use std::task::Poll;
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
+use crate::client::Client;
 use crate::clock::now;
-use crate::commands::{self, Command, Run, Special, flag};
+use crate::command::{Command, Run, Special};
+use crate::commands::{self, COMMANDS};
 use crate::data::stored;
 use crate::engine;
 use crate::failpoints::Step;
+use crate::form::flag;
 use crate::job::{Job, Parts, REPLY_MAX, text};
 use crate::outcome::Stop;
 use crate::reply::Reply;
 use crate::request::{Arguments, Limits, Malformed, Parser};
-use crate::session::{Client, Replies, Session};
+use crate::session::{Replies, Session};
 use crate::shared::Shared;
 use crate::thread::Thread;
 
@@ -232,7 +235,7 @@ pub(crate) fn find(parts: &mut Parts, parser: &mut Parser, thread: &Thread) -> F
                 let name = args.get(0);
                 let same = last.is_some_and(|(_, command)| commands::is(name, command.name));
                 last = if same { last } else { commands::find(name) };
-                parts.commands.push(last.map(|(number, command)| (number, command.of_words(&args))));
+                parts.commands.push(last.map(|(number, command)| (number, commands::of_words(command, &args))));
             }
             Ok(false) => break,
             Err(error) => {
@@ -534,7 +537,7 @@ fn queue(mut parts: Parts, at: usize, number: usize, command: &'static Command) 
         return parts;
     }
     queued.batch.push_copy(&args);
-    queued.commands.push(Some((number, command)));
+    queued.commands.push(number);
     parts.session.client.state.lock().queued = Some(queued.batch.len());
     parts.reply.simple("QUEUED");
     parts
@@ -557,7 +560,12 @@ async fn exec(mut parts: Parts, thread: &Thread) -> Parts {
     // What was queued is slow, not that which runs it.
     let (began, ran) = (thread.tick(), false);
     let Parts { session, reply, input, batch, commands, mark, .. } = parts;
-    let (no_input, queue) = (Vec::new(), queued.commands);
+    let no_input = Vec::new();
+    let command = |(at, number): (usize, usize)| {
+        let args = queued.batch.arguments(at, &no_input);
+        COMMANDS.get(number).map(|command| (number, commands::of_words(command, &args)))
+    };
+    let queue = queued.commands.into_iter().enumerate().map(command).collect();
     let mut inner = Parts { session, reply, input: no_input, batch: queued.batch, commands: queue, ran, mark };
     let shared = &thread.shared;
     if shared.failpoints.skips(Step::OneTransaction) {

@@ -64,20 +64,26 @@
 
 #![forbid(unsafe_code)]
 
+mod attempt;
 mod blocking;
+mod client;
 mod clock;
+mod command;
 mod commands;
 mod config;
 mod connection;
+mod context;
 mod cursors;
 mod data;
+mod dispatch;
 mod elsewhere;
 pub mod engine;
 mod events;
 mod evict;
+mod evictor;
 mod executor;
+mod expired;
 mod failpoints;
-mod flush;
 mod form;
 mod functions;
 mod glob;
@@ -108,9 +114,11 @@ mod shared;
 mod slowlog;
 mod thread;
 mod tls;
+mod topic;
 pub mod tree;
 mod users;
 mod waiters;
+mod work;
 
 /// What `make fuzz` calls.
 #[cfg(feature = "fuzzing")]

@@ -30,7 +30,7 @@ mod stats;
 mod text;
 mod words;
 
-use crate::commands::Context;
+use crate::context::Context;
 use crate::data::{Item, STALE, WON};
 use crate::engine;
 use crate::outcome::{Outcome, Stop};

@@ -290,7 +290,7 @@ impl Reactor {
         if !plain || connection::together(parts, 0) < parts.batch.len() {
             return Asked::Other(found);
         }
-        Asked::Plain(parts.commands.iter().flatten().any(|(_, command)| command.is(crate::commands::flag::WRITE)))
+        Asked::Plain(parts.commands.iter().flatten().any(|(_, command)| command.is(crate::form::flag::WRITE)))
     }
 
     /// Requests on data: with those of others, or alone if they are many.

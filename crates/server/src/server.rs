@@ -9,11 +9,12 @@ use std::thread::JoinHandle;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::mpsc;
 
+use crate::client::Client;
 use crate::clock::now;
+use crate::commands::COMMANDS;
 use crate::config::Config;
 use crate::engine::{self, Engine};
 use crate::failpoints::Failpoints;
-use crate::session::Client;
 use crate::shared::Shared;
 use crate::thread::{Accepted, Protocol, Socket};
 use crate::users::Users;
@@ -112,7 +113,8 @@ impl Server {
     }
 
     fn begin(config: Config, engine: Box<dyn Engine>, failpoints: Failpoints) -> Result<Self, Error> {
-        let users = Users::load(&*engine, config.password.as_deref())?;
+        let commands = COMMANDS.forms();
+        let users = Users::load(&*engine, commands, config.password.as_deref())?;
         if config.redis.is_empty()
             && config.redis_tls.is_empty()
             && config.unix.is_none()
@@ -133,7 +135,8 @@ impl Server {
             count => count,
         };
         config.settings.connections = files_for(config.settings.connections, threads)?;
-        let shared = Shared::start(engine, config.settings.clone(), users, threads, config.group.clone(), failpoints)?;
+        let shared =
+            Shared::start(commands, engine, config.settings.clone(), users, threads, config.group.clone(), failpoints)?;
         let mut listeners = Vec::new();
         let mut bound = |addresses: &[SocketAddr], protocol: &Protocol| -> Result<Vec<SocketAddr>, Error> {
             let mut found = Vec::new();
@@ -181,7 +184,7 @@ impl Server {
             drop(senders);
             if shared.follows().is_none() {
                 tokio::task::spawn_local(crate::reaper::run(shared.clone()));
-                tokio::task::spawn_local(crate::events::watch(shared.clone()));
+                tokio::task::spawn_local(crate::expired::run(shared.clone()));
                 tokio::task::spawn_local(crate::evict::run(shared.clone()));
             }
             if let Some(http) = http {

@@ -11,12 +11,12 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 
+use crate::client::Client;
 use crate::clock::now;
 use crate::executor::Executor;
 use crate::metrics::Recorder;
 use crate::reactor::Desk;
 use crate::request::Limits;
-use crate::session::Client;
 use crate::shared::Shared;
 
 /// Bytes that are read at once.

@@ -2,7 +2,7 @@
 
 use super::flag::{BLOCKING, FAST, LIST, SORTED, WRITE};
 use super::names::{Popped, popped};
-use super::{Command, Context, Form, KeysAt, Outcome, Run, SYNTAX, Stop, WRONG_TYPE, lists, sorted};
+use super::{Command, Context, Form, KeysAt, Outcome, Run, SYNTAX, Stop, Timeout, WRONG_TYPE, lists, sorted};
 use crate::data::Kind;
 use crate::request::Arguments;
 
@@ -16,13 +16,6 @@ pub(super) const COMMANDS: &[Command] = &[
     block("bzpopmax", -3, SORTED | FAST, KeysAt::Range(1, -2, 1), Timeout::Last, bzpopmax),
     block("bzpopmin", -3, SORTED | FAST, KeysAt::Range(1, -2, 1), Timeout::Last, bzpopmin),
 ];
-
-/// Which argument says how long to wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Timeout {
-    First,
-    Last,
-}
 
 const fn block(
     name: &'static str,

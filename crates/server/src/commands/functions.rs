@@ -2,11 +2,12 @@
 
 use super::flag::{MAY_WRITE, READ, SCRIPTING, WRITE};
 use super::{Command, Context, Form, KeysAt, Outcome, Run, Stop, is};
+use crate::command::Env;
 use crate::functions::{self, ALL_MAX, FLAGS, Policy, dump};
 use crate::glob;
 use crate::reply::Reply;
 use crate::request::Arguments;
-use crate::script::{self, Env};
+use crate::script;
 
 pub(super) const COMMANDS: &[Command] = &[
     // Which of those below it is, its second word says. For users it is one.

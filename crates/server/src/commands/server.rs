@@ -8,7 +8,7 @@ use super::flag::{self, ADMIN, CONNECTION, DANGEROUS, FAST, NO_MULTI};
 use super::{COMMANDS as ALL, Command, KeysAt, Outcome, SYNTAX, int, is, session};
 use crate::clock::now;
 use crate::config::{Eviction, Notify, Settings, SubscriberLimit};
-use crate::form::{Fit, REDIS_VERSION};
+use crate::form::Fit;
 use crate::random::RandomSeed;
 use crate::reply::Reply;
 use crate::request::Arguments;
@@ -505,7 +505,7 @@ fn set_user(s: &Session, name: &str, rules: &mut dyn Iterator<Item = String>) ->
     if name.is_empty() || name.contains([' ', '\0']) {
         return Err("ERR Usernames can't contain spaces or null characters".into());
     }
-    let mut user = s.shared.users.get(name).map_or_else(|| User::new(name), |user| (*user).clone());
+    let mut user = s.shared.users.get(name).map_or_else(|| User::new(name, s.shared.commands), |user| (*user).clone());
     for rule in rules {
         if rule.contains(' ') {
             return Err(SYNTAX.into());

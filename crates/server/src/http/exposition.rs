@@ -9,8 +9,8 @@ use crate::commands::COMMANDS;
 use crate::engine::Counts;
 use crate::info::resident_bytes;
 use crate::metrics::{CLASSES, Summed, Totals, class_end};
-use crate::pubsub::Of;
 use crate::shared::Shared;
+use crate::topic::Of;
 
 type Labels<'l> = &'l [(&'l str, &'l str)];
 

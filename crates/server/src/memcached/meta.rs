@@ -8,7 +8,7 @@ use super::{
     COLLECTION, Expiry, NOT_NUMERIC, Store, Stored, Turn, base64, change, counter, expiry, held, is_version,
     must_write, put,
 };
-use crate::commands::Context;
+use crate::context::Context;
 use crate::data::{Item, STALE, WON};
 use crate::outcome::Outcome;
 

@@ -9,7 +9,7 @@ use super::words::number;
 use super::{
     Expiry, NOT_NUMERIC, Store, Stored, Turn, answer, change, counter, expiry, held, is_item, put, remove_item,
 };
-use crate::commands::Context;
+use crate::context::Context;
 use crate::data::{Item, all};
 use crate::outcome::Outcome;
 

@@ -12,10 +12,10 @@ use rustix::fd::OwnedFd;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
 
+use crate::client::Client;
 use crate::job::Parts;
 use crate::line::Line;
 use crate::request::Parser;
-use crate::session::Client;
 use crate::thread::{Present, Socket};
 
 /// Where connections come to a thread's reactor.

@@ -1,8 +1,8 @@
 //! `EVAL` and its like: scripts that are known by their text or their digest.
 
-use super::call::Env;
 use super::perform::{Call, Called, broken, run_script, terms};
 use super::run;
+use crate::command::Env;
 use crate::numbers::int;
 use crate::outcome::{Outcome, Stop};
 use crate::reply::Reply;

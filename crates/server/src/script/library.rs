@@ -3,10 +3,10 @@
 
 use mlua::Value;
 
-use super::call::Env;
 use super::libraries::Registered;
 use super::perform::{Call, Called, broken, cut, ended, run_script, terms};
 use super::run::{self, Interpreter};
+use crate::command::Env;
 use crate::functions::{self, Function, LIBRARY_MAX, Loaded, NO_WRITES};
 use crate::outcome::{Outcome, Stop};
 use crate::reply::Reply;

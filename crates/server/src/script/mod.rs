@@ -31,7 +31,6 @@ mod state;
 mod strings;
 mod structs;
 
-pub(crate) use self::call::Env;
 pub(crate) use self::eval::{How, eval, load};
 pub(crate) use self::library::{call as call_function, load as load_library};
 pub(crate) use self::run::apart;

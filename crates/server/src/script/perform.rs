@@ -6,11 +6,12 @@ use mlua::{Lua, LuaString, MultiValue, Table, Value};
 
 use super::args::Raised;
 use super::bounded::Bounded;
-use super::call::{Caller, Env};
+use super::call::Caller;
 use super::run::{self, Interpreter};
 use super::state::{Ended, State, Terms};
 use super::{convert, numbers};
 use crate::clock::Watch;
+use crate::command::Env;
 use crate::engine::Error;
 use crate::outcome::{Outcome, Stop};
 use crate::reply::Reply;
@@ -138,7 +139,13 @@ fn call_script(
     let keys = list(lua, call.args.from(3).take(call.keys), state)?;
     let rest = list(lua, call.args.from(3 + call.keys), state)?;
     let mut bounded = Bounded { tx: &mut *env.tx, state, waits: run::is_apart() };
-    let mut env = Env { tx: &mut bounded, session: &mut *env.session, now: env.now, looks: &mut *env.looks };
+    let mut env = Env {
+        tx: &mut bounded,
+        session: &mut *env.session,
+        now: env.now,
+        looks: &mut *env.looks,
+        commands: env.commands,
+    };
     let caller = RefCell::new(Caller::new(&mut env, state, call.read_only));
     let outcome = lua.scope(|scope| {
         let call_it = |lua: &Lua, values: MultiValue| match caller.borrow_mut().call(lua, &values)? {
