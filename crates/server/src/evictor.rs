@@ -19,7 +19,7 @@ use crate::request::Arguments;
 const KEPT: usize = 1024;
 const OF: u64 = 8;
 
-/// What a server knows for it.
+/// What a server knows to choose keys that go.
 pub(crate) struct Evictor {
     uses: Uses,
     /// What of uses is noted: nothing, moments, or counts.

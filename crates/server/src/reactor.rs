@@ -26,6 +26,7 @@ pub(crate) use self::desk::Desk;
 use self::desk::{Came, ConnSlot, Place, Way};
 use crate::clock::now;
 use crate::connection::{self, Found, REPLY};
+use crate::io::write;
 use crate::job::{Job, Parts};
 use crate::line::Line;
 use crate::request::Parser;
@@ -420,14 +421,14 @@ async fn go_on(mut slot: Box<ConnSlot>, mut parts: Parts, rest: Rest, thread: Rc
     let ConnSlot { line, client, parser, .. } = &mut *slot;
     if rest.written > 0 || parts.reply.len() > REPLY {
         parts.reply.sent = rest.written;
-        connection::write(line, &thread, client, &mut parts.reply).await.ok()?;
+        write(line, &thread, client, &mut parts.reply).await.ok()?;
     }
     let mut more;
     (parts, more) = connection::answer(parts, rest.from, rest.found, parser, line, &thread).await;
     while more && !parts.session.closing {
         (parts, more) = connection::turn(parts, parser, line, &thread).await;
     }
-    connection::write(line, &thread, client, &mut parts.reply).await.ok()?;
+    write(line, &thread, client, &mut parts.reply).await.ok()?;
     thread.recorder.replies.add(thread.tick() - rest.began, 1);
     if parts.session.closing {
         drop(line.shutdown().await);

@@ -15,8 +15,9 @@ use crate::commands::COMMANDS;
 use crate::config::Config;
 use crate::engine::{self, Engine};
 use crate::failpoints::Failpoints;
+use crate::line::Socket;
+use crate::serve::{Accepted, Protocol};
 use crate::shared::Shared;
-use crate::thread::{Accepted, Protocol, Socket};
 use crate::users::Users;
 
 /// Why a server does not start, or did not end well.
@@ -172,7 +173,7 @@ impl Server {
         for at in 0..threads {
             let (send, receive) = mpsc::unbounded_channel();
             let (shared, recorder) = (self.shared.clone(), self.shared.recorders[at].clone());
-            self.spawn(format!("cairn-serve-{at}"), move || crate::thread::run(shared, recorder, receive))?;
+            self.spawn(format!("cairn-serve-{at}"), move || crate::serve::run(shared, recorder, receive))?;
             senders.push(send);
         }
         let shared = self.shared.clone();

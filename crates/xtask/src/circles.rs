@@ -29,7 +29,6 @@ const ALLOWED: &[(&str, usize)] = &[
     ("peers", 5),
     ("pmem", 15),
     ("scenarios", 10),
-    ("server", 43),
 ];
 
 /// One circle: rooms that reach each other.

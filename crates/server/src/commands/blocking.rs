@@ -1,4 +1,4 @@
-//! Pops that wait until there is something. Here is what they do when there is, and what they say when there is not; [`blocking`](crate::blocking) waits.
+//! Pops that wait until there is something. Here is what they do when there is, and what they say when there is not; `connection::blocking` waits.
 
 use super::flag::{BLOCKING, FAST, LIST, SORTED, WRITE};
 use super::names::{Popped, popped};

@@ -10,7 +10,7 @@ use super::job::{Job, Parts};
 use super::request::{Batch, End, Parser};
 use crate::client::Client;
 use crate::clock::now;
-use crate::connection::{Heard, hear, rest, write};
+use crate::io::{Heard, hear, rest, write};
 use crate::reply::Reply;
 use crate::thread::Thread;
 

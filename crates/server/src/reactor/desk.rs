@@ -14,9 +14,9 @@ use tokio::sync::Notify;
 
 use crate::client::Client;
 use crate::job::Parts;
-use crate::line::Line;
+use crate::line::{Line, Socket};
 use crate::request::Parser;
-use crate::thread::{Present, Socket};
+use crate::thread::Present;
 
 /// Where connections come to a thread's reactor.
 pub(crate) struct Desk {

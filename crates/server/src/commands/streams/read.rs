@@ -1,4 +1,4 @@
-//! `XREAD` and `XREADGROUP`; [`blocking`](crate::blocking) waits.
+//! `XREAD` and `XREADGROUP`; `connection::blocking` waits.
 
 use super::super::{Context, NOT_INT, Outcome, SYNTAX, Stop, WRONG_TYPE, int, is};
 use super::groups::{self, Desk, Whole};

@@ -10,11 +10,13 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Notify;
 
+use super::ended::outcome_of;
+use super::messages::deliver;
 use crate::clock::now;
 use crate::command::{Ask, Timeout, WaitLimit};
-use crate::connection::{Heard, deliver, hear, outcome_of, write};
 use crate::data::stored;
 use crate::form::streams;
+use crate::io::{Heard, hear, write};
 use crate::job::{Job, Parts};
 use crate::readers::{Reading, Since};
 use crate::thread::Thread;
@@ -25,7 +27,7 @@ const AHEAD: usize = 1 << 20;
 const NOTHING: [&[u8]; 3] = [b"*-1\r\n", b"$-1\r\n", b"_\r\n"];
 
 /// Runs request `at` until it has found something, its time is over, or its client is gone.
-pub(crate) async fn wait(
+pub(super) async fn wait(
     mut parts: Parts,
     at: usize,
     timeout: Timeout,
@@ -92,7 +94,7 @@ pub(crate) async fn wait(
 }
 
 /// The same for request `at` that reads streams.
-pub(crate) async fn read(
+pub(super) async fn read(
     mut parts: Parts,
     at: usize,
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
@@ -148,7 +150,7 @@ pub(crate) async fn read(
 const LOOK: Duration = Duration::from_millis(2);
 
 /// Asks until the answer is good enough, the client's time is over, or it is gone. What it asks about is what there was when it began.
-pub(crate) async fn ask_again(
+pub(super) async fn ask_again(
     mut parts: Parts,
     at: usize,
     ask: Ask,
