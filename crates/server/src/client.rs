@@ -17,7 +17,7 @@ use crate::form::Catalogue;
 pub(crate) struct Client {
     pub(crate) id: u64,
     pub(crate) addr: String,
-    pub(crate) laddr: String,
+    laddr: String,
     /// When it came, in milliseconds of Unix time.
     pub(crate) since: u64,
     pub(crate) last_active: AtomicU64,

@@ -132,7 +132,7 @@ impl Context<'_> {
     }
 
     /// The same, of a key as it is in the store.
-    pub(crate) fn remove_stored(&mut self, key: &[u8]) -> Outcome<bool> {
+    fn remove_stored(&mut self, key: &[u8]) -> Outcome<bool> {
         self.overwrite(key, |tx| tx.delete(key))
     }
 

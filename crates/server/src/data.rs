@@ -49,8 +49,8 @@ pub(crate) const PARTS: u8 = 0xf4;
 
 /// First bytes of strings.
 pub(crate) const STRING: u8 = b's';
-pub(crate) const FLAGGED: u8 = b'f';
-pub(crate) const MARKED: u8 = b'm';
+const FLAGGED: u8 = b'f';
+const MARKED: u8 = b'm';
 const FLAGS: usize = 4;
 
 /// Marks of memcached's: somebody has said that it is out of date; somebody was told to make it anew.
@@ -75,7 +75,7 @@ pub(crate) enum Kind {
 
 impl Kind {
     #[cfg(test)]
-    pub(crate) const ALL: [Self; 6] = [Self::String, Self::Hash, Self::List, Self::Set, Self::Sorted, Self::Stream];
+    const ALL: [Self; 6] = [Self::String, Self::Hash, Self::List, Self::Set, Self::Sorted, Self::Stream];
 
     /// As `TYPE` says.
     pub(crate) fn name(self) -> &'static str {

@@ -31,16 +31,16 @@ use crate::request::Arguments;
 
 /// Something has become of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Event {
-    pub(crate) class: u32,
+struct Event {
+    class: u32,
     pub(crate) name: &'static str,
     /// As it is in the store.
-    pub(crate) key: Vec<u8>,
+    key: Vec<u8>,
 }
 
 /// When a key, as it is in the store, expires.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Expiry {
+struct Expiry {
     key: Vec<u8>,
     /// It was there before the change.
     was_there: bool,
@@ -51,7 +51,7 @@ pub(crate) struct Expiry {
 /// What an attempt of a transaction is to tell when it is committed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Told {
-    pub(crate) events: Vec<Event>,
+    events: Vec<Event>,
     /// Known while [`class::EXPIRED`] is wanted.
     due: Vec<Expiry>,
     /// Keys, as they are in the store, that a look has not found behind the moment when they were to expire.
@@ -68,7 +68,7 @@ impl Told {
         Self { missing, delayed, ..Self::default() }
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         let nothing_looked_at = self.missing.is_empty() && self.delayed.is_empty();
         self.events.is_empty() && self.due.is_empty() && nothing_looked_at && self.emptied.is_empty()
     }

@@ -55,7 +55,7 @@ impl Parts {
 pub(crate) struct Job {
     pub(crate) parts: Parts,
     /// The requests that are to be run, and behind the run those that are not yet.
-    pub(crate) from: usize,
+    from: usize,
     pub(crate) to: usize,
     /// Those behind the last that was run.
     pub(crate) done: usize,

@@ -28,7 +28,7 @@ use crate::topic::{Name, Of};
 const SUBSCRIPTIONS: usize = 100_000;
 const NAMES: usize = 16 << 20;
 /// Bytes of a pattern, and of a channel that is compared with patterns.
-pub(crate) const PATTERN: usize = 1 << 10;
+const PATTERN: usize = 1 << 10;
 /// What the patterns of one connection [cost](glob::cost) together at most, for each byte of a channel: every publisher compares them, and meanwhile its thread does nothing else.
 const COST: usize = 128 << 10;
 /// Channels take turns in so many groups.

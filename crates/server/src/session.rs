@@ -117,7 +117,7 @@ impl Session {
     }
 
     /// Whether all it subscribes to is still allowed.
-    pub(crate) fn may_still_hear(&self) -> bool {
+    fn may_still_hear(&self) -> bool {
         let Some(user) = &self.user else { return false };
         Of::ALL.iter().all(|of| self.subscriptions.names(*of).iter().all(|name| user.may_hear(*of, name)))
     }

@@ -38,7 +38,7 @@ pub(crate) struct Shared {
     pub(crate) commands: &'static Catalogue,
     pub(crate) engine: Box<dyn Engine>,
     /// What `CONFIG SET` may change.
-    pub(crate) settings: RwLock<Arc<Settings>>,
+    settings: RwLock<Arc<Settings>>,
     /// Raised with each change of the settings, so that threads see it without counting references to them.
     pub(crate) settings_number: AtomicU64,
     pub(crate) cursors: Cursors,

@@ -54,7 +54,7 @@ struct Pattern {
 #[error("{0}")]
 pub(crate) struct BadRule(pub(crate) &'static str);
 
-pub(crate) fn hash(password: &[u8]) -> Hash {
+fn hash(password: &[u8]) -> Hash {
     Sha256::digest(password).into()
 }
 
@@ -99,7 +99,7 @@ impl User {
         user
     }
 
-    pub(crate) fn knows(&self, password: &[u8]) -> bool {
+    fn knows(&self, password: &[u8]) -> bool {
         let hash = hash(password);
         // All are looked at, however early one fits.
         let fits = self.passwords.iter().fold(0, |fits, known| fits | known.ct_eq(&hash).unwrap_u8());

@@ -14,7 +14,7 @@ pub(crate) mod class {
     pub(crate) const EVICTED: u32 = 1 << 9;
     pub(crate) const STREAM: u32 = 1 << 10;
     pub(crate) const MISSED: u32 = 1 << 11;
-    pub(crate) const MODULE: u32 = 1 << 12;
+    pub(super) const MODULE: u32 = 1 << 12;
     pub(crate) const NEW: u32 = 1 << 13;
 
     /// `A`.

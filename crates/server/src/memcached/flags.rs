@@ -11,7 +11,7 @@ const BAD_TOKEN: &str = "CLIENT_ERROR bad token in command line format";
 
 /// How to store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mode {
+pub(super) enum Mode {
     Set,
     /// Only if there is none.
     Add,

@@ -16,7 +16,7 @@ const BAD_FLAGS: &str = "CLIENT_ERROR invalid or duplicate flag";
 
 /// What a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verb {
+pub(super) enum Verb {
     Get,
     Gets,
     /// `get`, and then `touch`.

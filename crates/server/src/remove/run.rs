@@ -11,7 +11,7 @@ use super::sieve::{self, Sieve};
 
 /// Keys that go, with nothing between them that stays, unless there is a sieve.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Run {
+pub(super) struct Run {
     pub(super) from: Vec<u8>,
     /// The first that does not go; none for the first that does not begin as `from`.
     pub(super) to: Option<Vec<u8>>,
