@@ -30,17 +30,17 @@ mod transactions;
 
 use std::sync::LazyLock;
 
-pub(crate) use crate::command::{Command, Run, Special, Table, Timeout, WaitLimit};
-pub(crate) use crate::context::Context;
-pub(crate) use crate::form::{Form, KeysAt, MANY, ONE, flag, is, shown};
-pub(crate) use crate::numbers::{float, int};
-pub(crate) use crate::outcome::{NO_KEY, NOT_FLOAT, NOT_INT, Outcome, SYNTAX, Stop, WRONG_TYPE};
+use crate::command::{Command, Run, Special, Table, Timeout, WaitLimit};
+use crate::context::Context;
+use crate::form::{Form, KeysAt, MANY, ONE, flag, is, shown};
+use crate::numbers::{float, int};
+use crate::outcome::{NO_KEY, NOT_FLOAT, NOT_INT, Outcome, SYNTAX, Stop, WRONG_TYPE};
 use crate::reply::Reply;
 use crate::request::Arguments;
 use crate::session::Session;
 
 /// A command on data.
-pub(crate) const fn data(
+const fn data(
     name: &'static str,
     arity: i32,
     flags: u32,
@@ -51,7 +51,7 @@ pub(crate) const fn data(
 }
 
 /// A command on the connection or the server.
-pub(crate) const fn session(
+const fn session(
     name: &'static str,
     arity: i32,
     flags: u32,

@@ -2,6 +2,7 @@
 
 use super::refusal::refusal;
 use crate::commands;
+use crate::form::is;
 use crate::job::Parts;
 use crate::request::{Limits, Malformed, Parser};
 use crate::session::Replies;
@@ -40,7 +41,7 @@ pub(crate) fn find(parts: &mut Parts, parser: &mut Parser, thread: &Thread) -> F
             Ok(true) => {
                 let args = parts.batch.arguments(parts.commands.len(), &parts.input);
                 let name = args.get(0);
-                let same = last.is_some_and(|(_, command)| commands::is(name, command.name));
+                let same = last.is_some_and(|(_, command)| is(name, command.name));
                 last = if same { last } else { commands::find(name) };
                 parts.commands.push(last.map(|(number, command)| (number, commands::of_words(command, &args))));
             }
