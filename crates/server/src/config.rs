@@ -1,12 +1,16 @@
 //! What a server is to do.
 
+mod eviction;
+mod notify;
+
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::events::Notify;
-use crate::evict::Eviction;
+pub use self::eviction::{By, Eviction};
+pub use self::notify::Notify;
+pub(crate) use self::notify::class;
 use crate::group::Group;
 
 /// Where a server listens, and with how many threads it serves. What it serves is given beside it.

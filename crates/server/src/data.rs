@@ -32,8 +32,7 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use twox_hash::XxHash3_64;
 use tx::Keys;
 
-use crate::commands::{Context, Outcome, WRONG_TYPE};
-use crate::engine::{self, Error, Result, Tx};
+use crate::engine::{self, Error, Result};
 use crate::failpoints::{Failpoints, Step};
 use crate::headed::Headed;
 
@@ -50,8 +49,8 @@ pub(crate) const PARTS: u8 = 0xf4;
 
 /// First bytes of strings.
 pub(crate) const STRING: u8 = b's';
-pub(crate) const FLAGGED: u8 = b'f';
-pub(crate) const MARKED: u8 = b'm';
+const FLAGGED: u8 = b'f';
+const MARKED: u8 = b'm';
 const FLAGS: usize = 4;
 
 /// Marks of memcached's: somebody has said that it is out of date; somebody was told to make it anew.
@@ -62,8 +61,6 @@ pub(crate) const WON: u8 = 2;
 pub(crate) const STRING_MAX: usize = 512 << 20;
 /// Bytes of the longest beginning of an element's key.
 pub(crate) const ELEMENT_HEAD: usize = 1 + 8 + 1 + 8;
-/// Elements that are removed with their collection; of a longer one they are swept later.
-const AT_ONCE: u64 = 64;
 
 /// What a key has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +75,7 @@ pub(crate) enum Kind {
 
 impl Kind {
     #[cfg(test)]
-    pub(crate) const ALL: [Self; 6] = [Self::String, Self::Hash, Self::List, Self::Set, Self::Sorted, Self::Stream];
+    const ALL: [Self; 6] = [Self::String, Self::Hash, Self::List, Self::Set, Self::Sorted, Self::Stream];
 
     /// As `TYPE` says.
     pub(crate) fn name(self) -> &'static str {
@@ -154,7 +151,7 @@ impl Head {
         Some(Self { kind, id: number(1)?, count: number(9)?, first: number(17)?, expires: number(25)?, marks })
     }
 
-    fn write(&self) -> Headed<128> {
+    pub(crate) fn write(&self) -> Headed<128> {
         let mut bytes = [0; Self::BYTES - 1 + Marks::BYTES];
         for (at, number) in [self.id, self.count, self.first, self.expires].into_iter().enumerate() {
             bytes[8 * at..][..8].copy_from_slice(&number.to_be_bytes());
@@ -167,6 +164,11 @@ impl Head {
     /// When it expires; none if it stays.
     pub(crate) fn expires(&self) -> Option<u64> {
         Some(self.expires).filter(|at| *at != 0)
+    }
+
+    /// The same, which expires then, or stays.
+    pub(crate) fn expiring(self, at: Option<u64>) -> Self {
+        Self { expires: at.unwrap_or(0), ..self }
     }
 
     /// The key in the store of what is in this collection under `parts`.
@@ -198,9 +200,8 @@ pub(crate) fn stored(db: u8, key: &[u8]) -> Vec<u8> {
     stored
 }
 
-/// A key as it is in the store, and a value: as short as most are.
+/// A key as it is in the store, as short as most are.
 pub(crate) type Key = Headed<64>;
-type Value = Headed<256>;
 
 /// All keys of a database that begin with `prefix`.
 pub(crate) fn all(db: u8, prefix: &[u8]) -> Keys {
@@ -252,7 +253,7 @@ impl<'v> Item<'v> {
         string(value).map(|bytes| Self { flags: flags(value), marks, bytes })
     }
 
-    fn write(&self) -> Vec<u8> {
+    pub(crate) fn write(&self) -> Vec<u8> {
         let mut value = Vec::with_capacity(2 + FLAGS + self.bytes.len());
         match (self.marks, self.flags) {
             (0, 0) => value.push(STRING),
@@ -337,217 +338,6 @@ pub(crate) fn seed(engine: &dyn engine::Engine, any_collection: bool, drawn: u64
     match found {
         Err(Error::Full(_) | Error::Memory(_) | Error::LogFull(_)) => Ok(0),
         found => found.map(|()| seed),
-    }
-}
-
-impl Context<'_> {
-    pub(crate) fn key(&self, key: &[u8]) -> Key {
-        Key::new(self.db, key)
-    }
-
-    // ---- strings ------------------------------------------------------------------------------------------------
-
-    /// The string at a key.
-    pub(crate) fn string(&self, key: &[u8]) -> Outcome<Option<&[u8]>> {
-        let value = self.tx.get(&self.key(key))?;
-        self.looks.at(value.is_some());
-        match value {
-            None => Ok(None),
-            Some(value) => string(value).map(Some).ok_or_else(|| WRONG_TYPE.into()),
-        }
-    }
-
-    /// Sets a string, whatever the key has had.
-    pub(crate) fn put_string(&mut self, key: &[u8], bytes: &[u8], expires: Option<u64>) -> Outcome {
-        self.looks.write(bytes.len())?;
-        let key = self.key(key);
-        let value = Value::new(STRING, bytes);
-        self.overwrite(&key, |tx| tx.put(&key, &value, expires))
-    }
-
-    /// The same, with what memcached keeps with it.
-    pub(crate) fn put_item(&mut self, key: &[u8], item: &Item<'_>, expires: Option<u64>) -> Outcome {
-        let key = self.key(key);
-        self.overwrite(&key, |tx| tx.put(&key, &item.write(), expires))
-    }
-
-    /// Sets a string that was read before in this transaction: it keeps when it expires, and its flags.
-    pub(crate) fn change_string(&mut self, key: &[u8], bytes: &[u8]) -> Outcome {
-        self.looks.write(bytes.len())?;
-        let key = self.key(key);
-        let expires = self.tx.expires(&key)?;
-        let flags = self.tx.get(&key)?.map_or(0, flags);
-        Ok(self.tx.put(&key, &Item { flags, marks: 0, bytes }.write(), expires)?)
-    }
-
-    // ---- any value ----------------------------------------------------------------------------------------------
-
-    /// Removes a key with all that belongs to it; true if it was there.
-    pub(crate) fn remove(&mut self, key: &[u8]) -> Outcome<bool> {
-        self.remove_stored(&self.key(key))
-    }
-
-    /// The same, of a key as it is in the store.
-    pub(crate) fn remove_stored(&mut self, key: &[u8]) -> Outcome<bool> {
-        self.overwrite(key, |tx| tx.delete(key))
-    }
-
-    /// Sets when a key that is there expires, `None` for never. `key` is as it is in the store.
-    pub(crate) fn set_expiry(&mut self, key: &[u8], expires: Option<u64>) -> Outcome {
-        let Some(value) = self.tx.get(key)? else { return Ok(()) };
-        let mut value = value.to_vec();
-        if let Some(head) = Head::read(&value) {
-            let head = Head { expires: expires.unwrap_or(0), ..head };
-            value = head.write().to_vec();
-            self.note_due(key, &head)?;
-        }
-        Ok(self.tx.put(key, &value, expires)?)
-    }
-
-    /// Moves a value to another key, both as they are in the store. What that one had is gone.
-    pub(crate) fn take_over(&mut self, from: &[u8], to: &[u8]) -> Outcome {
-        let Some(value) = self.tx.get(from)?.map(<[u8]>::to_vec) else { return Ok(()) };
-        let expires = self.tx.expires(from)?;
-        if from == to {
-            return Ok(());
-        }
-        if let Some(head) = Head::read(&value).filter(|_| !self.shared.failpoints.skips(Step::NoteMoves)) {
-            self.note_due(to, &head)?;
-        }
-        self.tx.delete(from)?;
-        self.overwrite(to, |tx| tx.put(to, &value, expires))
-    }
-
-    /// The same value at another key, both as they are in the store. What that one had is gone.
-    pub(crate) fn duplicate(&mut self, from: &[u8], to: &[u8]) -> Outcome {
-        let Some(mut value) = self.tx.get(from)?.map(<[u8]>::to_vec) else { return Ok(()) };
-        let expires = self.tx.expires(from)?;
-        self.looks.write(value.len())?;
-        if let Some(head) = Head::read(&value) {
-            let copy = Head { id: self.shared.ids.next()?, ..head };
-            for (element, held) in self.pairs(head.elements(&[]))? {
-                self.looks.write(held.len())?;
-                self.tx.put(&copy.element(&[&element[9..]]), &held, None)?;
-            }
-            for (part, _) in self.pairs(Keys::prefix(&[&[PARTS], &head.id.to_be_bytes()[..]].concat()))? {
-                self.abandon_part(&copy, &part[9..])?;
-            }
-            self.note_due(to, &copy)?;
-            value = copy.write().to_vec();
-        }
-        self.overwrite(to, |tx| tx.put(to, &value, expires))
-    }
-
-    /// Sets or deletes a key, as it is in the store, by `change`, whatever it has had.
-    fn overwrite<T>(&mut self, key: &[u8], change: impl FnOnce(&mut dyn Tx) -> Result<T>) -> Outcome<T> {
-        let plain = !self.shared.collections.load(SeqCst);
-        self.disown(key)?;
-        let done = change(&mut *self.tx)?;
-        // Nobody had said that there are collections; the first may have been made, and here, in between. From now on the key is held, or whoever comes in
-        // between is a conflict.
-        if plain && self.shared.collections.load(SeqCst) && !self.shared.failpoints.skips(Step::LookAgain) {
-            return Err(Error::Again.into());
-        }
-        Ok(done)
-    }
-
-    /// The elements of what a key has become nobody's. The caller sets or deletes the key.
-    fn disown(&mut self, key: &[u8]) -> Outcome {
-        // Whoever makes the first collection says so before it commits. Who overwrites a key looks before and after.
-        if !self.shared.collections.load(SeqCst) {
-            return Ok(());
-        }
-        let Some(head) = self.tx.get(key)?.and_then(Head::read) else { return Ok(()) };
-        if head.count > AT_ONCE || !self.remove_few(head.elements(&[]))? {
-            return self.abandon(&head);
-        }
-        Ok(())
-    }
-
-    /// Deletes what is there, unless that is much: then it deletes nothing, and says so.
-    fn remove_few(&mut self, keys: Keys) -> Outcome<bool> {
-        // A sorted set has two for each element; a stream's count is not of all that it has.
-        let (mut few, most) = (Vec::new(), 2 * AT_ONCE as usize);
-        self.tx.scan(keys, &mut |key, _| {
-            few.push(key.to_vec());
-            if few.len() > most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        })?;
-        if few.len() > most {
-            return Ok(false);
-        }
-        for key in &few {
-            self.tx.delete(key)?;
-        }
-        Ok(true)
-    }
-
-    /// Deletes what a head that stays has under `part`, or leaves it to the reaper. What stands there is never used again.
-    pub(crate) fn remove_part(&mut self, head: &Head, part: &[u8]) -> Outcome {
-        if self.remove_few(head.elements(&[part]))? { Ok(()) } else { self.abandon_part(head, part) }
-    }
-
-    fn abandon_part(&mut self, head: &Head, part: &[u8]) -> Outcome {
-        Ok(self.tx.put(&[&[PARTS], &head.id.to_be_bytes()[..], part].concat(), &[], None)?)
-    }
-
-    /// The elements of a head that goes are for the reaper.
-    pub(crate) fn abandon(&mut self, head: &Head) -> Outcome {
-        if self.shared.failpoints.skips(Step::Abandoned) {
-            return Ok(());
-        }
-        Ok(self.tx.put(&[&[GARBAGE], &head.id.to_be_bytes()[..]].concat(), &[], None)?)
-    }
-
-    fn note_due(&mut self, key: &[u8], head: &Head) -> Outcome {
-        if head.expires != 0 {
-            let due = [&[DUE], &head.expires.to_be_bytes()[..], &head.id.to_be_bytes()].concat();
-            self.tx.put(&due, key, None)?;
-        }
-        Ok(())
-    }
-
-    // ---- collections --------------------------------------------------------------------------------------------
-
-    /// The collection at a key. `WRONGTYPE` if it is of another kind.
-    pub(crate) fn head(&self, key: &[u8], kind: Kind) -> Outcome<Option<Head>> {
-        let value = self.tx.get(&self.key(key))?;
-        self.looks.at(value.is_some());
-        let Some(value) = value else { return Ok(None) };
-        match Head::read(value) {
-            Some(head) if head.kind == kind => Ok(Some(head)),
-            _ => Err(WRONG_TYPE.into()),
-        }
-    }
-
-    /// The same, or a new one, which is there once it is [saved](Self::save).
-    pub(crate) fn head_or_new(&self, key: &[u8], kind: Kind) -> Outcome<Head> {
-        self.head(key, kind)?.map_or_else(|| self.new_head(kind), Ok)
-    }
-
-    /// The head of a collection that is there once it is [saved](Self::save).
-    pub(crate) fn new_head(&self, kind: Kind) -> Outcome<Head> {
-        self.shared.collections.store(true, SeqCst);
-        Ok(Head::new(kind, self.shared.ids.next()?))
-    }
-
-    /// Writes the head after any change; one without elements is no more, unless it is a stream's.
-    pub(crate) fn save(&mut self, key: &[u8], head: &Head) -> Outcome {
-        let key = self.key(key);
-        if head.count == 0 && head.kind != Kind::Stream {
-            self.tx.delete(&key)?;
-            return Ok(());
-        }
-        Ok(self.tx.put(&key, &head.write(), head.expires())?)
-    }
-
-    /// Copies of all pairs of a range.
-    pub(crate) fn pairs(&self, keys: Keys) -> Outcome<Vec<(Vec<u8>, Vec<u8>)>> {
-        let mut pairs = Vec::new();
-        self.tx.scan(keys, &mut |key, value| {
-            pairs.push((key.to_vec(), value.to_vec()));
-            ControlFlow::Continue(())
-        })?;
-        Ok(pairs)
     }
 }
 

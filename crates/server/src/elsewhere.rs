@@ -1,49 +1,15 @@
-//! Threads for work that waits long, or runs long: those that serve are not to wait for it.
-//!
-//! | class | what | at one time |
-//! |---|---|---|
-//! | [`Class::Data`] | commands that met conflicts | [`DATA`] |
-//! | [`Class::Script`] | scripts that did: each may take an interpreter's memory | [`SCRIPTS`] |
-//! | long | scripts that run long: as much memory, and others may wait for them | [`LONG`] |
-//! | [`Class::Flush`] | what removes everything, in steps, and asks those that run long to end | as many as there are |
+//! Threads for work that waits long, or runs long: those that serve are not to wait for it. How much of it there may be at one time, [`work`](crate::work) says.
 //!
 //! Who finds no place waits for one, in order, and takes no thread meanwhile. No class waits for places of another: those that wait for what a long script holds must not keep it from
 //! being run, nor ended.
 
 use std::sync::Arc;
 
-use tokio::sync::Semaphore;
-
+use crate::attempt::run_at_once;
 use crate::engine::Error;
-use crate::executor::{Work, run_at_once};
 use crate::metrics::Recorder;
 use crate::shared::Shared;
-
-const DATA: usize = 256;
-const SCRIPTS: usize = 16;
-const LONG: usize = 8;
-
-/// Of which kind work is where it has to wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Class {
-    Data,
-    Script,
-    Flush,
-}
-
-/// Places, for all threads that serve.
-#[derive(Debug)]
-pub(crate) struct Elsewhere {
-    data: Semaphore,
-    scripts: Semaphore,
-    long: Semaphore,
-}
-
-impl Default for Elsewhere {
-    fn default() -> Self {
-        Self { data: Semaphore::new(DATA), scripts: Semaphore::new(SCRIPTS), long: Semaphore::new(LONG) }
-    }
-}
+use crate::work::{Class, Work};
 
 /// Runs it to its end.
 pub(crate) async fn run(shared: &Arc<Shared>, recorder: &Recorder, mut work: Box<dyn Work>) -> Box<dyn Work> {
@@ -81,10 +47,10 @@ async fn run_long(shared: &Arc<Shared>, recorder: &Recorder, mut work: Box<dyn W
 
 /// On a thread that serves nobody: once, with all that it has to wait for.
 pub(crate) async fn on_a_thread(shared: &Arc<Shared>, recorder: &Recorder, mut work: Box<dyn Work>) -> Box<dyn Work> {
-    let shared = shared.clone();
+    let (shared, commands) = (shared.clone(), recorder.calls.len());
     let run = tokio::task::spawn_blocking(move || {
         // Counters have one writer: this thread's are added there.
-        let own = Recorder::default();
+        let own = Recorder::new(commands);
         crate::script::apart(|| run_at_once(&shared, &own, &mut *work));
         (work, own)
     });

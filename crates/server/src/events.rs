@@ -9,9 +9,9 @@
 //! Order: a command whose events are wanted has read each key that it changes. So of two transactions that change a key the one that commits later has read what the other one
 //! wrote, began its last attempt behind that commit, and has the greater number: events of a key are told in the order of its commits. When nothing is wanted all this is one look at a number.
 
+mod due;
 mod names;
 mod notice;
-mod watch;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,102 +20,27 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use parking_lot::Mutex;
 
+pub(crate) use self::due::AT_ONCE;
+use self::due::Due;
 pub(crate) use self::notice::Noticing;
-pub(crate) use self::watch::run as watch;
-use crate::commands::{Command, flag};
-use crate::pubsub::Of;
+use crate::config::{Notify, class};
+use crate::data::DATABASES;
+use crate::engine::Result;
+use crate::form::{Form, flag};
 use crate::request::Arguments;
-use crate::shared::Shared;
-
-/// Classes of events, and where they are told.
-pub(crate) mod class {
-    pub(crate) const KEYSPACE: u32 = 1 << 0;
-    pub(crate) const KEYEVENT: u32 = 1 << 1;
-    pub(crate) const GENERIC: u32 = 1 << 2;
-    pub(crate) const STRING: u32 = 1 << 3;
-    pub(crate) const LIST: u32 = 1 << 4;
-    pub(crate) const SET: u32 = 1 << 5;
-    pub(crate) const HASH: u32 = 1 << 6;
-    pub(crate) const SORTED: u32 = 1 << 7;
-    pub(crate) const EXPIRED: u32 = 1 << 8;
-    pub(crate) const EVICTED: u32 = 1 << 9;
-    pub(crate) const STREAM: u32 = 1 << 10;
-    pub(crate) const MISSED: u32 = 1 << 11;
-    pub(crate) const MODULE: u32 = 1 << 12;
-    pub(crate) const NEW: u32 = 1 << 13;
-
-    /// `A`.
-    pub(super) const ALL: u32 = GENERIC | STRING | LIST | SET | HASH | SORTED | EXPIRED | EVICTED | STREAM | MODULE;
-    /// In the order in which they are told.
-    pub(super) const LETTERS: [(u8, u32); 11] = [
-        (b'g', GENERIC),
-        (b'$', STRING),
-        (b'l', LIST),
-        (b's', SET),
-        (b'h', HASH),
-        (b'z', SORTED),
-        (b'x', EXPIRED),
-        (b'e', EVICTED),
-        (b't', STREAM),
-        (b'd', MODULE),
-        (b'n', NEW),
-    ];
-    pub(super) const OTHERS: [(u8, u32); 3] = [(b'K', KEYSPACE), (b'E', KEYEVENT), (b'm', MISSED)];
-}
-
-/// Which events are told, as `notify-keyspace-events` says.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Notify(u32);
-
-impl Notify {
-    /// Reads letters of classes, as `KEA`.
-    ///
-    /// # Errors
-    /// What is wrong with a letter that there is not.
-    pub fn parse(letters: &[u8]) -> Result<Self, &'static str> {
-        let mut classes = 0;
-        for letter in letters {
-            let mut known = class::LETTERS.iter().chain(&class::OTHERS);
-            classes |= match known.find(|(known, _)| known == letter) {
-                Some((_, class)) => *class,
-                None if *letter == b'A' => class::ALL,
-                None => return Err("Invalid event class character. Use 'Ag$lshzxeKEtmdn'."),
-            };
-        }
-        Ok(Self(classes))
-    }
-}
-
-impl std::fmt::Display for Notify {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        use std::fmt::Write as _;
-        let mut write = |letters: &[(u8, u32)]| {
-            letters
-                .iter()
-                .filter(|(_, class)| self.0 & class != 0)
-                .try_for_each(|(letter, _)| f.write_char(char::from(*letter)))
-        };
-        if self.0 & class::ALL == class::ALL {
-            write(&[(b'A', !0)])?
-        } else {
-            write(&class::LETTERS)?
-        }
-        write(&class::OTHERS)
-    }
-}
 
 /// Something has become of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Event {
-    pub(crate) class: u32,
+struct Event {
+    class: u32,
     pub(crate) name: &'static str,
     /// As it is in the store.
-    pub(crate) key: Vec<u8>,
+    key: Vec<u8>,
 }
 
 /// When a key, as it is in the store, expires.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Expiry {
+struct Expiry {
     key: Vec<u8>,
     /// It was there before the change.
     was_there: bool,
@@ -126,7 +51,7 @@ pub(crate) struct Expiry {
 /// What an attempt of a transaction is to tell when it is committed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Told {
-    pub(crate) events: Vec<Event>,
+    events: Vec<Event>,
     /// Known while [`class::EXPIRED`] is wanted.
     due: Vec<Expiry>,
     /// Keys, as they are in the store, that a look has not found behind the moment when they were to expire.
@@ -138,10 +63,22 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    pub(crate) fn is_empty(&self) -> bool {
+    /// What a look at keys that were due has found: those that are gone, and those that expire at another moment now.
+    pub(crate) fn of_look(missing: Vec<(Vec<u8>, u64)>, delayed: Vec<(Vec<u8>, u64, Option<u64>)>) -> Self {
+        Self { missing, delayed, ..Self::default() }
+    }
+
+    fn is_empty(&self) -> bool {
         let nothing_looked_at = self.missing.is_empty() && self.delayed.is_empty();
         self.events.is_empty() && self.due.is_empty() && nothing_looked_at && self.emptied.is_empty()
     }
+}
+
+/// Who tells of events, in whose name.
+pub(crate) trait Teller {
+    fn events(&self) -> &Events;
+    /// Tells all who subscribe to a channel.
+    fn publish(&self, channel: &[u8], payload: &[u8]);
 }
 
 /// What a server tells, and in which order.
@@ -160,7 +97,7 @@ struct Line {
     next: u64,
     /// By their numbers: what is committed and stands behind one that is not yet.
     waiting: BTreeMap<u64, Option<Told>>,
-    due: watch::Due,
+    due: Due,
 }
 
 impl Events {
@@ -173,7 +110,7 @@ impl Events {
         }
         if !(knew && self.wants(class::EXPIRED)) {
             // From here on every change is learnt; what was there before is looked for.
-            line.due = watch::Due::default();
+            line.due = Due::default();
         }
         self.changes.fetch_add(1, Relaxed);
         self.changed.notify_one();
@@ -188,18 +125,41 @@ impl Events {
 
     /// Whether what a command does is to be noticed.
     #[inline]
-    pub(crate) fn wants_of(&self, command: &Command) -> bool {
+    pub(crate) fn wants_of(&self, command: &Form) -> bool {
         self.classes.load(Relaxed) != 0 && self.may_tell_of(command)
     }
 
     #[cold]
-    fn may_tell_of(&self, command: &Command) -> bool {
+    fn may_tell_of(&self, command: &Form) -> bool {
         let writes = command.is(flag::WRITE);
         self.wants(if writes { !class::MISSED } else { class::MISSED })
     }
 
+    /// What a command has done, of whose changes a note was kept; `answer` is its reply.
+    pub(crate) fn note(
+        &self,
+        command: &Form,
+        args: &Arguments<'_>,
+        db: u8,
+        noticed: Noticing<'_>,
+        answer: &[u8],
+        into: &mut Told,
+    ) -> Result<()> {
+        if matches!(command.name, "flushall" | "flushdb") {
+            let all = if command.name == "flushall" { 0..DATABASES } else { db..db + 1 };
+            into.emptied.extend(all);
+            return Ok(());
+        }
+        if self.wants(class::EXPIRED) {
+            into.due.extend(noticed.due()?);
+        }
+        let made = names::events(command, args, db, &noticed, answer)?;
+        into.events.extend(made.into_iter().filter(|event| self.wants(event.class)));
+        Ok(())
+    }
+
     /// A place in line for what an attempt tells, if it is committed.
-    pub(crate) fn ticket(&self, shared: &Arc<Shared>, told: Told) -> Option<Ticket> {
+    pub(crate) fn ticket<T: Teller>(&self, teller: &Arc<T>, told: Told) -> Option<Ticket<T>> {
         if told.is_empty() {
             return None;
         }
@@ -207,11 +167,36 @@ impl Events {
         let number = line.next;
         line.next += 1;
         line.waiting.insert(number, None);
-        Some(Ticket { number, told, shared: shared.clone() })
+        Some(Ticket { number, told, teller: teller.clone() })
+    }
+
+    /// A look at all keys begins: what changes from now on is newer than what it finds.
+    pub(crate) fn begin_look(&self) {
+        self.line.lock().due.touched = Some(Default::default());
+    }
+
+    /// What the look has found: keys, and when they expire.
+    pub(crate) fn found(&self, all: Vec<(Vec<u8>, u64)>) {
+        self.line.lock().due.found(all);
+    }
+
+    /// Some keys that are due, and when they were.
+    pub(crate) fn due(&self, now: u64) -> Vec<(Vec<u8>, u64)> {
+        self.line.lock().due.some(now)
+    }
+
+    /// How often the classes have become others.
+    pub(crate) fn changes(&self) -> u32 {
+        self.changes.load(Relaxed)
+    }
+
+    /// Until they do, or at once if they have since this was awaited.
+    pub(crate) async fn changed(&self) {
+        self.changed.notified().await;
     }
 
     /// Tells what may be told: nobody in front of it is under way.
-    fn advance(&self, shared: &Shared, line: &mut Line) {
+    fn advance(&self, teller: &impl Teller, line: &mut Line) {
         while let Some(first) = line.waiting.first_entry() {
             if first.get().is_none() {
                 break;
@@ -221,12 +206,12 @@ impl Events {
             // A change that has not found a key of which it is known that it was to expire comes behind that.
             let expired = line.due.learn(&told.due, &told.missing, &told.emptied);
             let expired = expired.into_iter().map(|key| Event { class: class::EXPIRED, name: "expired", key });
-            expired.for_each(|event| self.tell(shared, &event));
-            told.events.iter().for_each(|event| self.tell(shared, event));
+            expired.for_each(|event| self.tell(teller, &event));
+            told.events.iter().for_each(|event| self.tell(teller, event));
         }
     }
 
-    fn tell(&self, shared: &Shared, event: &Event) {
+    fn tell(&self, teller: &impl Teller, event: &Event) {
         let classes = self.classes.load(Relaxed);
         let Some((db, key)) = event.key.split_first() else { return };
         if classes & event.class == 0 {
@@ -234,103 +219,60 @@ impl Events {
         }
         let channel = |what: &str, rest: &[u8]| [format!("__key{what}@{db}__:").as_bytes(), rest].concat();
         if classes & class::KEYSPACE != 0 {
-            shared.pubsub.publish(shared, Of::Channel, &channel("space", key), event.name.as_bytes());
+            teller.publish(&channel("space", key), event.name.as_bytes());
         }
         if classes & class::KEYEVENT != 0 {
-            shared.pubsub.publish(shared, Of::Channel, &channel("event", event.name.as_bytes()), key);
+            teller.publish(&channel("event", event.name.as_bytes()), key);
         }
     }
 }
 
 /// A place in line. Dropping it gives it up: its transaction was not committed.
-pub(crate) struct Ticket {
+pub(crate) struct Ticket<T: Teller> {
     number: u64,
     told: Told,
-    shared: Arc<Shared>,
+    teller: Arc<T>,
 }
 
-impl Ticket {
+impl<T: Teller> Ticket<T> {
     /// Its transaction is committed.
     pub(crate) fn tell(mut self) {
         let told = std::mem::take(&mut self.told);
-        let mut line = self.shared.events.line.lock();
+        let mut line = self.teller.events().line.lock();
         line.waiting.insert(self.number, Some(told));
         // The rest is as when it is given up.
     }
 }
 
-impl Drop for Ticket {
+impl<T: Teller> Drop for Ticket<T> {
     fn drop(&mut self) {
-        let events = &self.shared.events;
+        let events = self.teller.events();
         let mut line = events.line.lock();
         if line.waiting.get(&self.number).is_some_and(Option::is_none) {
             line.waiting.remove(&self.number);
         }
-        events.advance(&self.shared, &mut line);
+        events.advance(&*self.teller, &mut line);
     }
-}
-
-/// What a command has done, of whose changes a note was kept; `answer` is its reply.
-pub(crate) fn note(
-    shared: &Shared,
-    command: &Command,
-    args: &Arguments<'_>,
-    db: u8,
-    noticed: Noticing<'_>,
-    answer: &[u8],
-    into: &mut Told,
-) -> crate::engine::Result<()> {
-    if matches!(command.name, "flushall" | "flushdb") {
-        let all = if command.name == "flushall" { 0..crate::data::DATABASES } else { db..db + 1 };
-        into.emptied.extend(all);
-        return Ok(());
-    }
-    if shared.events.wants(class::EXPIRED) {
-        into.due.extend(noticed.due()?);
-    }
-    let made = names::events(command, args, db, &noticed, answer)?;
-    into.events.extend(made.into_iter().filter(|event| shared.events.wants(event.class)));
-    Ok(())
 }
 
 /// What is told when a transaction is committed that evicts these keys, as they are in the store.
-pub(crate) fn evicted(shared: &Arc<Shared>, keys: &[Vec<u8>]) -> Option<Ticket> {
-    let (evicted, expired) = (shared.events.wants(class::EVICTED), shared.events.wants(class::EXPIRED));
+pub(crate) fn evicted<T: Teller>(teller: &Arc<T>, keys: &[Vec<u8>]) -> Option<Ticket<T>> {
+    let wants = |class| teller.events().wants(class);
+    let (evicted, expired) = (wants(class::EVICTED), wants(class::EXPIRED));
     let event = |key: &Vec<u8>| Event { class: class::EVICTED, name: "evicted", key: key.clone() };
     let events = keys.iter().filter(|_| evicted).map(event).collect();
     let gone = |key: &Vec<u8>| Expiry { key: key.clone(), was_there: true, moment: None };
     let due = keys.iter().filter(|_| expired).map(gone).collect();
-    shared.events.ticket(shared, Told { events, due, ..Told::default() })
+    teller.events().ticket(teller, Told { events, due, ..Told::default() })
 }
 
 /// Databases that a transaction of several steps has emptied.
-pub(crate) fn emptied(shared: &Arc<Shared>, databases: &[u8]) {
-    if shared.events.wants(class::EXPIRED) {
+pub(crate) fn emptied<T: Teller>(teller: &Arc<T>, databases: &[u8]) {
+    let events = teller.events();
+    if events.wants(class::EXPIRED) {
         let told = Told { emptied: databases.to_vec(), ..Told::default() };
-        if let Some(ticket) = shared.events.ticket(shared, told) {
+        if let Some(ticket) = events.ticket(teller, told) {
             ticket.tell();
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn classes_are_read_and_told_as_redis_does() {
-        for (letters, told) in [
-            ("", ""),
-            ("KEA", "AKE"),
-            ("g$lshzxetdKE", "AKE"),
-            ("AKEmn", "AKEm"),
-            ("KEn", "nKE"),
-            ("Km", "Km"),
-            ("nmEK", "nKEm"),
-            ("gd", "gd"),
-        ] {
-            assert_eq!(Notify::parse(letters.as_bytes()).unwrap().to_string(), told, "{letters}");
-        }
-        assert!(Notify::parse(b"Kq").is_err());
     }
 }

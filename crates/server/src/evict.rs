@@ -6,102 +6,29 @@
 //! ```
 //!
 //! Which: a hand goes through all keys in their order, on and on. Of those that it passes, the keys go that are among the worst: used longest ago, or least often, or expiring first, of one in so many as
-//! `maxmemory-samples` says, by what the hand has seen lately. So every key has its turn, however keys are spread, and where all are in use it goes on. What was used when is [kept in memory](uses), while the policy asks
+//! `maxmemory-samples` says, by what the hand has seen lately. So every key has its turn, however keys are spread, and where all are in use it goes on. What was used when is [kept in memory](crate::evictor), while the policy asks
 //! for it. An eviction is durable like any other change; whether a key may go is decided in the transaction that removes it.
-
-mod uses;
 
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use tx::Keys;
 
-use self::uses::{Frequency, Uses};
-use crate::commands::{Command, flag};
+use crate::clock::now;
+use crate::config::Eviction;
 use crate::data::{DATABASES, GARBAGE, Head};
 use crate::engine::{Error, Excess, Result, Tx};
+use crate::evictor::Hand;
 use crate::failpoints::Step;
-use crate::request::Arguments;
-use crate::shared::{Shared, now};
-
-/// Which keys go when there is no room (`maxmemory-policy`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Eviction {
-    /// None: writes are refused.
-    #[default]
-    Never,
-    /// Of all keys.
-    All(By),
-    /// Of those that expire.
-    Volatile(By),
-    /// Of those that expire the ones that do so first.
-    VolatileTtl,
-}
-
-/// By what a key is chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum By {
-    /// That was used longest ago.
-    Lru,
-    /// That is used least often.
-    Lfu,
-    /// Any.
-    Random,
-}
-
-impl Eviction {
-    const NAMES: [(&str, Self); 8] = [
-        ("volatile-lru", Self::Volatile(By::Lru)),
-        ("volatile-lfu", Self::Volatile(By::Lfu)),
-        ("volatile-random", Self::Volatile(By::Random)),
-        ("volatile-ttl", Self::VolatileTtl),
-        ("allkeys-lru", Self::All(By::Lru)),
-        ("allkeys-lfu", Self::All(By::Lfu)),
-        ("allkeys-random", Self::All(By::Random)),
-        ("noeviction", Self::Never),
-    ];
-
-    /// By Redis' name of it.
-    #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
-        Self::NAMES.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, policy)| *policy)
-    }
-
-    /// Redis' name of it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        Self::NAMES.iter().find(|(_, policy)| *policy == self).map_or("noeviction", |(name, _)| name)
-    }
-
-    /// All names.
-    pub fn names() -> impl Iterator<Item = &'static str> {
-        Self::NAMES.iter().map(|(name, _)| *name)
-    }
-
-    fn by(self) -> Option<By> {
-        match self {
-            Self::All(by) | Self::Volatile(by) => Some(by),
-            Self::VolatileTtl | Self::Never => None,
-        }
-    }
-
-    fn is_volatile(self) -> bool {
-        matches!(self, Self::Volatile(_) | Self::VolatileTtl)
-    }
-}
+use crate::shared::Shared;
 
 /// Keys that go in one transaction, at most.
 const AT_ONCE: usize = 128;
 /// Bytes of values that are passed in one look, about; and looks for those that are worth it.
 const LOOKED: usize = 4 << 20;
 const LOOKS: usize = 8;
-/// Of the keys that were passed lately so many are remembered, and one of so many is.
-const KEPT: usize = 1024;
-const OF: u64 = 8;
 /// Elements of a collection that go with it; the rest is for the reaper.
 const ELEMENTS: usize = 64;
 /// What goes in one transaction is such a part of the file.
@@ -120,150 +47,6 @@ const RESTS: u64 = 9;
 const PAUSE: Duration = Duration::from_millis(20);
 /// ... if nothing is evicted.
 const REST: Duration = Duration::from_millis(200);
-
-/// What a server knows for it.
-pub(crate) struct Evictor {
-    uses: Uses,
-    /// What of uses is noted: nothing, moments, or counts.
-    notes: AtomicU32,
-    pub(crate) evicted: AtomicU64,
-    /// Times that room was made.
-    rounds: AtomicU64,
-    /// Held by who makes it.
-    hand: Mutex<Hand>,
-    /// Moments are counted from then on.
-    began: u64,
-}
-
-/// Milliseconds of a moment: 32 bits of them are 13 years.
-const MOMENT: u64 = 100;
-
-/// The key that was passed last, and what was seen of others.
-#[derive(Default)]
-struct Hand {
-    last: Vec<u8>,
-    policy: Eviction,
-    /// Worths of some that stayed.
-    seen: Vec<u64>,
-    /// Until when it is not worth a look, in milliseconds of Unix time.
-    rests_until: u64,
-}
-
-impl Hand {
-    fn see(&mut self, worth: u64, random: u64) {
-        if self.seen.len() < KEPT {
-            self.seen.push(worth);
-        } else if random.is_multiple_of(OF) {
-            self.seen[(random / OF) as usize % KEPT] = worth;
-        }
-    }
-
-    /// Not above this are about one of so many.
-    fn low(&self, samples: usize) -> u64 {
-        let mut seen = self.seen.clone();
-        let at = seen.len() / samples;
-        if at < seen.len() { *seen.select_nth_unstable(at).1 } else { u64::MAX }
-    }
-}
-
-const NOTHING: u32 = 0;
-const MOMENTS: u32 = 1;
-const COUNTS: u32 = 2;
-
-impl Evictor {
-    pub(crate) fn new(seed: u64, policy: Eviction) -> Self {
-        let this = Self {
-            uses: Uses::new(seed),
-            notes: NOTHING.into(),
-            evicted: 0.into(),
-            rounds: 0.into(),
-            hand: Mutex::default(),
-            // No moment is 0.
-            began: now() - 1000,
-        };
-        this.set(policy);
-        this
-    }
-
-    /// From now on uses are noted as this asks for.
-    pub(crate) fn set(&self, policy: Eviction) {
-        let notes = match policy.by() {
-            Some(By::Lru) => MOMENTS,
-            Some(By::Lfu) => COUNTS,
-            _ => NOTHING,
-        };
-        if self.notes.swap(notes, Relaxed) != notes {
-            self.uses.clear();
-            if notes != NOTHING {
-                self.uses.grow(0);
-            }
-        }
-    }
-
-    /// Whether uses are noted.
-    #[inline]
-    pub(crate) fn notes(&self) -> bool {
-        self.notes.load(Relaxed) != NOTHING
-    }
-
-    /// Keys that a command has named were used.
-    #[cold]
-    pub(crate) fn note(&self, shared: &Shared, command: &Command, args: &Arguments<'_>, db: u8, now: u64) {
-        // These only tell of a key.
-        let tells = ["exists", "object", "ttl", "pttl", "expiretime", "pexpiretime", "type"].contains(&command.name);
-        if !tells && command.is(flag::READ | flag::WRITE) {
-            let writes = command.is(flag::WRITE);
-            command
-                .keys(args)
-                .into_iter()
-                .for_each(|key| self.note_key(shared, &crate::data::Key::new(db, key), writes, now));
-        }
-    }
-
-    /// A key, as it is in the store, was read or written.
-    pub(crate) fn note_key(&self, shared: &Shared, key: &[u8], writes: bool, now: u64) {
-        match self.notes.load(Relaxed) {
-            MOMENTS => self.uses.note_moment(key, self.moment(now)),
-            COUNTS => self.uses.note_use(key, writes, minute(now), shared.random(), frequency(shared)),
-            _ => {}
-        }
-    }
-
-    fn moment(&self, now: u64) -> u32 {
-        u32::try_from(now.saturating_sub(self.began) / MOMENT).unwrap_or(u32::MAX).max(1)
-    }
-
-    /// For how many seconds a key was not used; since the server began to note that if it was not.
-    pub(crate) fn idle_seconds(&self, key: &[u8], now: u64) -> Option<u32> {
-        let noted = self.notes.load(Relaxed) == MOMENTS;
-        noted.then(|| self.moment(now).saturating_sub(self.uses.moment(key)) / (1000 / MOMENT) as u32)
-    }
-
-    /// How often a key is used.
-    pub(crate) fn count(&self, shared: &Shared, key: &[u8], now: u64) -> Option<u32> {
-        let noted = self.notes.load(Relaxed) == COUNTS;
-        noted.then(|| self.uses.count(key, minute(now), frequency(shared)))
-    }
-
-    /// The less, the sooner it goes.
-    fn worth(&self, shared: &Shared, policy: Eviction, key: &[u8], expires: Option<u64>, now: u64) -> u64 {
-        match policy.by() {
-            Some(By::Lru) => self.uses.moment(key).into(),
-            Some(By::Lfu) => self.count(shared, key, now).unwrap_or(0).into(),
-            Some(By::Random) => shared.random(),
-            None => expires.unwrap_or(u64::MAX),
-        }
-    }
-}
-
-fn frequency(shared: &Shared) -> Frequency {
-    let settings = shared.settings();
-    Frequency { log_factor: settings.lfu_log_factor, decay_minutes: settings.lfu_decay_minutes }
-}
-
-fn minute(now: u64) -> u32 {
-    (now / 60_000) as u32
-}
 
 // ---- when -------------------------------------------------------------------------------------------------------
 
@@ -306,7 +89,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         let worker = shared.clone();
         let gone = tokio::task::spawn_blocking(move || {
             if worker.evictor.notes() {
-                worker.evictor.uses.grow(4 * worker.engine.counts().entries);
+                worker.evictor.grow(4 * worker.engine.counts().entries);
             }
             if worker.engine.excess().is_none() {
                 return Ok(false);
@@ -461,7 +244,7 @@ fn look(
         match if policy.is_volatile() { tx.expires(key) } else { Ok(None) } {
             Ok(None) if spares => {}
             Ok(expires) => {
-                let worth = shared.evictor.worth(shared, policy, key, expires, now);
+                let worth = shared.evictor.worth(&shared.random, policy, key, expires, now);
                 found.push(Candidate { key: key.to_vec(), worth });
             }
             Err(error) => failed = Some(error),
@@ -511,7 +294,7 @@ fn remove(shared: &Shared, policy: Eviction, found: &[Candidate], most: u64) -> 
     if shared.readers.any_of_group() {
         gone.iter().for_each(|key| shared.readers.wake(key));
     }
-    gone.iter().for_each(|key| shared.evictor.uses.forget(key));
+    gone.iter().for_each(|key| shared.evictor.forget(key));
     shared.evictor.evicted.fetch_add(gone.len() as u64, Relaxed);
     Ok((Gone { keys: gone.len(), bytes }, passed))
 }
@@ -541,18 +324,4 @@ fn remove_one(tx: &mut dyn Tx, spares_lasting: bool, key: &[u8]) -> Result<Optio
     }
     tx.delete(key)?;
     Ok(Some(bytes))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn policies_have_redis_names() {
-        for name in Eviction::names() {
-            assert_eq!(Eviction::named(&name.to_uppercase()).map(Eviction::name), Some(name));
-        }
-        assert!(Eviction::named("allkeys").is_none());
-        assert_eq!(Eviction::default().name(), "noeviction");
-    }
 }

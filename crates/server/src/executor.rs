@@ -10,22 +10,20 @@
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use tokio::sync::{Notify, oneshot};
 
-use crate::elsewhere::{self, Class};
-use crate::engine::{Error, Result, Tx};
-use crate::evict::{Tries, make_room};
+use crate::attempt::{attempt_inside, end_in_doubt, run_at_once};
+use crate::clock::Watch;
+use crate::elsewhere;
+use crate::engine::{Error, Tx};
 use crate::failpoints::Step;
-use crate::flush::Inside;
 use crate::job::Job;
-use crate::metrics::{Recorder, Watch};
-use crate::remove::{Brief, Hiding};
-use crate::script::Long;
+use crate::metrics::Recorder;
 use crate::shared::Shared;
+use crate::work::Work;
 
 /// Batches that become one transaction.
 const MOST: usize = 512;
@@ -38,58 +36,6 @@ const SHORT: u64 = 500_000;
 const ATTEMPTS: usize = 4;
 /// Attempts of what is one transaction for several connections on this thread, before each has its own.
 const ATTEMPTS_TOGETHER: u64 = 2;
-/// Bytes of deletions from which on a transaction that may find no room goes in steps at once: some thousand keys.
-const LARGE: u64 = 256 << 10;
-
-/// Requests of one connection.
-pub(crate) trait Work: Any + Send {
-    /// Runs them, from the first one again. May stop early, but not before the first.
-    fn attempt(&mut self, tx: &mut dyn Tx) -> Result<()>;
-
-    /// Whether any of them writes.
-    fn writes(&self) -> bool;
-
-    /// Whether it asks for versions, which what others have written in the same transaction has not.
-    fn is_alone(&self) -> bool;
-
-    /// Bytes of the requests.
-    fn bytes(&self) -> usize;
-
-    /// From now on it is the first request only; false if it was so before.
-    fn narrow(&mut self) -> bool;
-
-    /// Whether it is one request, or one transaction.
-    fn is_one(&self) -> bool;
-
-    /// Of which kind it is where it has to wait.
-    fn class(&self) -> Class {
-        Class::Data
-    }
-
-    /// It takes longer than it may on a thread that serves others: it is to be run again where it may, from its beginning. What it is told of a failure is nothing.
-    fn leaves(&self) -> bool {
-        false
-    }
-
-    /// It may take as long as this says; as at first, if it says nothing.
-    fn stay(&mut self, long: Option<Arc<Long>>) {
-        let _ = long;
-    }
-
-    /// Whether that was said.
-    fn is_long(&self) -> bool {
-        false
-    }
-
-    /// What it asked for with [`Error::Flush`] was done.
-    fn flushed(&mut self) {}
-
-    /// The barrier behind the last attempt failed, and what it wrote may be durable or not: the answer to each request that was in it. None is run again.
-    fn end_in_doubt(&mut self, error: &Error);
-
-    /// The transaction failed: that is the answer.
-    fn fail(&mut self, error: &Error);
-}
 
 /// Runs work of the connections of a thread.
 pub(crate) struct Executor {
@@ -211,137 +157,6 @@ impl Executor {
 fn given_back<W: Work>(work: Box<dyn Work>) -> W {
     let back: Box<dyn Any> = work;
     *back.downcast().unwrap_or_else(|_| unreachable!("it is what was given"))
-}
-
-/// A bug in a command is that request's answer, and not the end of those who wait with it.
-fn attempt_safely(shared: &Shared, work: &mut dyn Work, tx: &mut dyn Tx) -> Result<()> {
-    std::panic::catch_unwind(AssertUnwindSafe(|| work.attempt(tx))).unwrap_or_else(|_| {
-        tracing::error!("a command has panicked, which is a bug; its transaction is given up");
-        let error = Error::Other("internal error: see the server's log".to_owned());
-        if shared.failpoints.skips(Step::PanicGivesUp) {
-            work.fail(&error);
-            return Ok(());
-        }
-        Err(error)
-    })
-}
-
-/// Once a barrier has failed, transactions fail for reasons that follow from it, as conflicts with one that never ends. That is what is to be told.
-fn reason(shared: &Shared, error: Error) -> Error {
-    shared.engine.healthy().err().unwrap_or(error)
-}
-
-/// The client is told that its write may be there: were it run again, it would be refused, and be told that nothing is written.
-fn end_in_doubt(shared: &Shared, work: &mut dyn Work, error: &Error) {
-    if !shared.failpoints.skips(Step::FailureTold) {
-        work.end_in_doubt(error);
-    }
-}
-
-/// Why steps ended early. Those before were durable, and the answer is for all of them.
-fn reason_of_steps(shared: &Shared, error: Error) -> Error {
-    match reason(shared, error) {
-        Error::Stopped(why) => Error::InDoubt(why),
-        other => other,
-    }
-}
-
-/// The same for who is inside the gate, without what nobody is to see. With somewhere to say so, it ends when it has taken much out.
-fn attempt_inside(
-    shared: &Shared,
-    work: &mut dyn Work,
-    tx: &mut dyn Tx,
-    inside: &Inside<'_>,
-    ended: Option<&Cell<bool>>,
-) -> Result<()> {
-    match (inside.hidden(), ended) {
-        (Some(hidden), _) => attempt_safely(shared, work, &mut Hiding::new(tx, hidden)),
-        (None, Some(ended)) => attempt_safely(shared, work, &mut Brief::new(tx, LARGE, ended)),
-        (None, None) => attempt_safely(shared, work, tx),
-    }
-}
-
-/// That is the answer, unless it is to be run elsewhere.
-fn give_up(work: &mut dyn Work, error: &Error) {
-    if !work.leaves() {
-        work.fail(error);
-    }
-}
-
-/// Runs it on this thread.
-pub(crate) fn run_at_once(shared: &Shared, recorder: &Recorder, work: &mut dyn Work) {
-    // Whether it may be found to be for steps before all of it was tried in vain.
-    let mut brief = true;
-    let mut tries = Tries::default();
-    loop {
-        let mut attempts = 0;
-        let writes = work.writes();
-        // What runs long would keep everybody outside of the gate.
-        let steps = !work.is_long();
-        let (one, ended) = (brief && steps && writes && work.is_one(), Cell::new(false));
-        let inside = shared.enter();
-        let mut attempt = |tx: &mut dyn Tx| {
-            attempts += 1;
-            let brief = one && (attempts > 1 || shared.was_full_lately());
-            attempt_inside(shared, work, tx, &inside, brief.then_some(&ended))
-        };
-        let began = writes.then(Watch::start);
-        let result = match writes {
-            true => shared.engine.write(&mut attempt),
-            false => shared.engine.read(&mut attempt),
-        };
-        drop(inside);
-        if let (Some(began), Ok(())) = (began, &result) {
-            recorder.commits.add(began.nanos(), 1);
-        }
-        recorder.transactions.add(1);
-        recorder.conflicts.add(u64::saturating_sub(attempts, 1));
-        if writes {
-            let no_room = matches!(result, Err(Error::Full(_) | Error::Memory(_)));
-            if no_room && steps && !work.leaves() && make_room(shared, work.bytes(), &mut tries) {
-                continue;
-            }
-            if matches!(result, Err(Error::Full(_) | Error::LogFull(_))) {
-                shared.note_full();
-            }
-        }
-        match result {
-            Ok(()) => return,
-            Err(error @ Error::InDoubt(_)) if writes => return end_in_doubt(shared, work, &error),
-            Err(_) if ended.get() => match in_steps(shared, work, true) {
-                Ok(true) => return,
-                Ok(false) => brief = false,
-                Err(Error::Again | Error::Conflict(_) | Error::Flush(_)) => {}
-                Err(error) => return give_up(work, &reason_of_steps(shared, error)),
-            },
-            Err(Error::Again) => {}
-            Err(_) if work.narrow() => {}
-            Err(Error::Flush(databases)) => match crate::remove::flush_in_steps(shared, &databases) {
-                Ok(()) => {
-                    work.flushed();
-                    if let Some(itself) = shared.itself.upgrade() {
-                        crate::events::emptied(&itself, &databases);
-                    }
-                    return;
-                }
-                Err(error) => return give_up(work, &reason_of_steps(shared, error)),
-            },
-            Err(_) if shared.failpoints.skips(Step::FailureTold) => return,
-            Err(full @ (Error::Full(_) | Error::LogFull(_))) if writes && steps => {
-                match in_steps(shared, work, false) {
-                    Ok(true) => return,
-                    Ok(false) => return give_up(work, &reason(shared, full)),
-                    Err(Error::Again | Error::Conflict(_) | Error::Flush(_)) => {}
-                    Err(error) => return give_up(work, &reason_of_steps(shared, error)),
-                }
-            }
-            Err(error) => return give_up(work, &reason(shared, error)),
-        }
-    }
-}
-
-fn in_steps(shared: &Shared, work: &mut dyn Work, is_worth_it: bool) -> Result<bool> {
-    crate::remove::in_steps(shared, is_worth_it, &mut |tx| attempt_safely(shared, work, tx))
 }
 
 /// Makes one transaction of the work of many connections.

@@ -20,10 +20,10 @@ use std::ops::ControlFlow;
 use tx::Keys;
 
 pub(crate) use self::header::library_of;
-use crate::commands::{Outcome, Stop};
 use crate::data::META;
 use crate::engine::{Error, Result, Tx};
-use crate::script::Sha;
+use crate::outcome::{Outcome, Stop};
+use crate::sha::Sha;
 
 /// Bytes of a library, and of all that is loaded at one time.
 pub(crate) const LIBRARY_MAX: usize = 16 << 20;

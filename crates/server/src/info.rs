@@ -4,11 +4,13 @@ use std::cell::LazyCell;
 use std::ops::{Bound, ControlFlow};
 use std::sync::atomic::Ordering::Relaxed;
 
+use crate::clock::now;
 use crate::data::{DATABASES, all};
 use crate::engine::Result;
+use crate::group::split;
 use crate::metrics::Summed;
-use crate::pubsub::Of;
-use crate::shared::{Shared, now};
+use crate::shared::Shared;
+use crate::topic::Of;
 
 type Lines = Vec<(&'static str, String)>;
 type Owned = Vec<(String, String)>;
@@ -30,7 +32,7 @@ pub(crate) fn sections(shared: &Shared) -> Vec<(&'static str, Section<'_>)> {
         ("memory", owned(shared, memory)),
         ("persistence", owned(shared, persistence)),
         ("stats", owned(shared, stats)),
-        ("replication", section(|| crate::commands::replication::info(shared))),
+        ("replication", section(|| replication(shared))),
         ("commandstats", section(|| command_stats(shared))),
         ("keyspace", section(|| keyspace(shared))),
     ]
@@ -143,9 +145,44 @@ fn classes(durations: &Summed) -> String {
     all.join(",")
 }
 
+fn replication(shared: &Shared) -> Owned {
+    let mut lines = Vec::new();
+    let mut line = |name: &str, value: String| lines.push((name.to_owned(), value));
+    let Some(group) = &shared.group else {
+        line("role", "master".to_owned());
+        line("connected_slaves", "0".to_owned());
+        return lines;
+    };
+    let view = group.view();
+    if group.follows() {
+        line("role", "slave".to_owned());
+        let (host, port) = view.leader.as_deref().map_or(("", "0"), split);
+        line("master_host", host.to_owned());
+        line("master_port", port.to_owned());
+        line("master_link_status", if view.leader.is_some() { "up" } else { "down" }.to_owned());
+        line("slave_repl_offset", view.commits.to_string());
+        line("slave_read_only", "1".to_owned());
+        line("connected_slaves", "0".to_owned());
+    } else {
+        line("role", "master".to_owned());
+        line("connected_slaves", view.others.iter().filter(|other| other.live).count().to_string());
+        for (at, other) in view.others.iter().enumerate() {
+            let (host, port) = split(&other.address);
+            let state = if other.live { "online" } else { "wait_bgsave" };
+            let offset = view.commits.saturating_sub(other.behind);
+            line(&format!("slave{at}"), format!("ip={host},port={port},state={state},offset={offset},lag=0"));
+        }
+    }
+    line("master_repl_offset", view.commits.to_string());
+    line("cairn_group", view.name);
+    line("cairn_term", view.term.to_string());
+    line("cairn_write_quorum", view.write_quorum.to_string());
+    lines
+}
+
 fn command_stats(shared: &Shared) -> Vec<(String, String)> {
     let calls = shared.totals().calls;
-    let used = crate::commands::COMMANDS.iter().zip(calls).filter(|(_, calls)| *calls > 0);
+    let used = shared.commands.iter().zip(calls).filter(|(_, calls)| *calls > 0);
     used.map(|(command, calls)| (format!("cmdstat_{}", command.name), format!("calls={calls}"))).collect()
 }
 
@@ -169,15 +206,6 @@ fn keyspace(shared: &Shared) -> Owned {
     }
     let used = counted.keys.iter().enumerate().filter(|(_, keys)| **keys > 0);
     used.map(|(db, keys)| (format!("db{db}"), format!("keys={keys},expires=0,avg_ttl=0"))).collect()
-}
-
-/// What `keyspace` tells.
-#[derive(Debug, Default)]
-pub(crate) struct Counted {
-    keys: Vec<u64>,
-    /// When, in milliseconds of Unix time; 0 if only what was counted at once.
-    at: Option<u64>,
-    counting: bool,
 }
 
 /// Keys that are counted in one transaction: a long one would keep the store from forgetting old versions.

@@ -3,18 +3,22 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::commands::{Command, Context, KeysAt, Looks, Outcome, Run, Stop, flag};
-use crate::data::DATABASES;
-use crate::elsewhere::Class;
+use crate::clock::now;
+use crate::command::{Command, Env, Run};
+use crate::commands::COMMANDS;
+use crate::context::Looks;
+use crate::dispatch;
 use crate::engine::{self, Error, Tx};
-use crate::events::{self, Noticing, Ticket};
-use crate::executor::Work;
+use crate::events::Ticket;
 use crate::failpoints::Step;
+use crate::form::{KeysAt, flag};
+use crate::outcome::Stop;
 use crate::reply::Reply;
-use crate::request::{Arguments, Batch, number};
-use crate::script::{self, Long};
+use crate::request::{Batch, number};
+use crate::scripts::Long;
 use crate::session::Session;
-use crate::shared::now;
+use crate::shared::Shared;
+use crate::work::{Class, Work};
 
 /// Bytes of replies from which on a batch stops, to be sent first.
 const REPLY: usize = 256 << 10;
@@ -51,7 +55,7 @@ impl Parts {
 pub(crate) struct Job {
     pub(crate) parts: Parts,
     /// The requests that are to be run, and behind the run those that are not yet.
-    pub(crate) from: usize,
+    from: usize,
     pub(crate) to: usize,
     /// Those behind the last that was run.
     pub(crate) done: usize,
@@ -65,7 +69,7 @@ pub(crate) struct Job {
     /// What its keys need was asked for with that of others.
     pub(crate) prefetched: bool,
     /// What is to be told when it is committed.
-    ticket: Option<Ticket>,
+    ticket: Option<Ticket<Shared>>,
 }
 
 impl Job {
@@ -120,7 +124,7 @@ impl Job {
         let mark = reply.len();
         let Some((_, command)) = commands.get(at).copied().flatten() else { return Ok(()) };
         let args = batch.arguments(at, input);
-        match run_command(command, &args, tx, session, reply, now, looks) {
+        match dispatch::run(command, &args, &mut Env { tx, session, now, looks, commands: &COMMANDS }, reply) {
             Ok(()) if reply.len() - self.base > REPLY_MAX => {
                 Err(Error::Limit(format!("the reply has more than {REPLY_MAX} bytes; ask for less at once")))
             }
@@ -149,8 +153,10 @@ impl Job {
             let Parts { session, input, batch, commands, .. } = &job.parts;
             for at in job.from..job.to {
                 // The first key is enough: most commands have no other.
-                if let Some((_, Command { keys: KeysAt::Range(first, ..), .. })) = commands.get(at).copied().flatten() {
-                    let key = batch.arguments(at, input).get(*first);
+                if let Some((_, command)) = commands.get(at).copied().flatten()
+                    && let KeysAt::Range(first, ..) = command.keys
+                {
+                    let key = batch.arguments(at, input).get(first);
                     if key.len() < 256 {
                         stored.push(session.db);
                         stored.extend_from_slice(key);
@@ -210,84 +216,9 @@ impl Job {
             if command.name == "select" {
                 db = number(args.get(1)).and_then(|db| u8::try_from(db).ok()).unwrap_or(db);
             }
-            woken(command, &args, db, groups, |key| wake(&key));
+            dispatch::woken(command, &args, db, groups, |key| wake(&key));
         }
         self.parts.session.script.woken.iter().for_each(|key| wake(key));
-    }
-}
-
-/// Keys, as they are in the store, at which somebody may wait for what a command puts there; and, if somebody reads for a group, those of which it may take a stream away. An empty
-/// one stands for all there are.
-pub(crate) fn woken(command: &Command, args: &Arguments<'_>, db: u8, groups: bool, mut wake: impl FnMut(Vec<u8>)) {
-    let brings = command.is(flag::LIST | flag::SORTED | flag::GEO | flag::KEYSPACE) || command.name == "xadd";
-    // Others about streams concern nobody who waits: whoever reads one wakes nobody.
-    let destroys = command.name == "xgroup" && args.get(1).eq_ignore_ascii_case(b"destroy");
-    let takes = groups && (!command.is(flag::STREAM) || destroys);
-    if !command.is(flag::WRITE) || !brings && !takes {
-        return;
-    }
-    if matches!(command.name, "flushall" | "flushdb") {
-        return wake(Vec::new());
-    }
-    // These may have put it into any database.
-    let dbs = if matches!(command.name, "move" | "copy") { 0..DATABASES } else { db..db + 1 };
-    for key in command.keys(args) {
-        dbs.clone().for_each(|db| wake(crate::data::stored(db, key)));
-    }
-}
-
-/// Runs a command in a transaction.
-pub(crate) fn run_command(
-    command: &Command,
-    args: &Arguments<'_>,
-    tx: &mut dyn Tx,
-    session: &mut Session,
-    reply: &mut Reply,
-    now: u64,
-    looks: &mut Looks,
-) -> Outcome {
-    match command.run {
-        Run::Data(run) | Run::Read(run) | Run::Block(run, _) => {
-            let mut own = std::mem::take(looks);
-            own.waited = session.waited;
-            own.since = std::mem::take(&mut session.since);
-            let (db, shared) = (session.db, &*session.shared);
-            if shared.evictor.notes() {
-                shared.evictor.note(shared, command, args, db, now);
-            }
-            let outcome = if shared.events.wants_of(command) {
-                let mark = reply.len();
-                let mut noticing = Noticing::new(tx, command.is(flag::READ));
-                let mut context = Context { tx: &mut noticing, reply, db, now, shared, looks: own };
-                let outcome = run(&mut context, args);
-                *looks = context.looks;
-                // One that ends with an error has changed nothing; what it did not find is told all the same.
-                if !matches!(outcome, Err(Stop::Engine(_))) && (outcome.is_ok() || command.is(flag::READ)) {
-                    let answer = reply.bytes().get(mark..).unwrap_or_default();
-                    events::note(shared, command, args, db, noticing, answer, &mut looks.told)?;
-                }
-                outcome
-            } else {
-                let mut context = Context { tx, reply, db, now, shared, looks: own };
-                let outcome = run(&mut context, args);
-                *looks = context.looks;
-                outcome
-            };
-            session.mismatched = looks.mismatched.take();
-            session.since = std::mem::take(&mut looks.since);
-            outcome
-        }
-        Run::Session(run) => run(session, args, reply),
-        Run::Await(run) => run(session, args, &mut None, reply).map(drop),
-        Run::Script(run) => {
-            // All that is removed is removed at once.
-            let whole = std::mem::replace(&mut looks.whole, true);
-            looks.scripted = true;
-            let outcome = run(&mut script::Env { tx, session, now, looks }, args, reply);
-            (looks.whole, looks.scripted) = (whole, false);
-            outcome
-        }
-        Run::Connection(_) => Err(Stop::from("ERR Command not allowed inside a transaction")),
     }
 }
 

@@ -2,27 +2,35 @@
 //!
 //! # The way of a request
 //!
+//! From the top to the bottom; each takes from those below it only.
+//!
 //! | module | what it does |
 //! |---|---|
-//! | `config`, `server` | what the server is to do; listens, and hands connections to its threads |
-//! | `thread` | a thread that serves, and the connections it has |
-//! | `reactor`, `line` | where a commit is cheap: reads all connections that sent something, and has their requests run together |
-//! | `connection` | reads requests, has them run, writes replies, in their order |
-//! | `request`, `reply` | Redis' protocol, versions 2 and 3 |
-//! | `session`, `users` | who is connected, and what he may do |
+//! | `server`, `serve` | listens, and hands connections to its threads; a thread that serves, and the connections it has |
+//! | `reactor` | where a commit is cheap: reads all connections that sent something, and has their requests run together |
+//! | `connection` | Redis' protocol: finds requests in what was read, has them run, and has replies written, in their order |
+//! | `memcached` | memcached's protocols |
+//! | `io`, `line`, `thread` | reads and writes; a socket of the reactor; what the connections of a thread share |
+//! | `executor`, `elsewhere`, `attempt` | requests become a transaction: at once, or together with those of other connections; threads for what waits or runs long |
+//! | `job` | requests of one connection that are one transaction |
 //! | `commands` | the commands, by what they are about |
-//! | `job`, `executor` | requests become a transaction: at once, or together with those of other connections |
-//! | `elsewhere` | threads for what waits or runs long |
+//! | `script`, `functions` | scripts in Lua, each in one transaction; libraries of functions, which are data |
+//! | `dispatch`, `command` | runs a command, whichever way it is run; what a command is |
+//! | `session`, `context` | who is connected, and what he has queued; what a command on data has |
+//! | `reaper`, `evict`, `expired`, `info`, `http` | what goes on beside requests: elements nobody owns, keys that go or have gone, and what people are told |
+//! | `shared` | what all connections have in common: all that follows |
+//! | `work` | what the executor runs, and how much of it at one time |
+//! | `events`, `evictor` | keyspace notifications; what is known of keys to choose those that go |
+//! | `remove` | what is too much for one transaction goes in steps, which nobody sees |
+//! | `users`, `scripts`, `waiters`, `readers`, `cursors`, `slowlog`, `metrics` | who may do what; scripts that are known, or run long; who waits for an element, or for an entry of a stream; where scans go on; what was slow; what is counted |
+//! | `pubsub`, `client`, `topic` | who subscribes to what; what others may know of a connection, and what is yet to be sent to it |
+//! | `config` | what the server is to do |
+//! | `form` | what commands are called, and which of their arguments are keys |
 //! | `data` | how Redis' data lie in the store |
 //! | `engine`, `tree` | what is needed of a store; [`kv`] is one, a B+tree in a [`heap`] another |
-//! | `flush`, `remove` | what is too much for one transaction goes in steps, which nobody sees |
-//! | `reaper`, `waiters`, `readers`, `cursors` | what was removed as a whole; who waits for an element, or for an entry of a stream; where scans go on |
-//! | `pubsub` | who subscribes to what, and what is yet to be sent to them |
-//! | `events` | keyspace notifications |
-//! | `script` | scripts in Lua, each in one transaction |
-//! | `functions` | libraries of functions in Lua, which are data |
+//! | `request`, `reply` | Redis' protocol, versions 2 and 3 |
+//! | `outcome`, `numbers`, `glob`, `sha`, `clock`, `random` | how a command ends; what is small |
 //! | `rdb` | Redis' format of values and of files: `DUMP`, `RESTORE`, import, export |
-//! | `metrics`, `info`, `slowlog`, `http` | what it counts, and who is told |
 //!
 //! # Example
 //!
@@ -49,46 +57,59 @@
 //!
 //! `SET apples 17`, pipelined with others
 //!
-//! 1. `thread` was given the connection by `server`, and keeps it. In memory `reactor` `take_in`
-//!    reads each connection that has sent something, on a file and under TLS `connection` `read`,
-//!    in a task; `request` finds the requests that are complete.
-//! 2. `together` asks how many of them can be one transaction: on data, allowed to the `user`, not
-//!    queued by `MULTI`. They become a `job`, which borrows the connection's parts.
+//! 1. `serve` was given the connection by `server`, and keeps it. In memory `reactor` `take_in`
+//!    reads each connection that has sent something, on a file and under TLS `io` `hear`, in a
+//!    task.
+//! 2. `connection::batch` finds the requests that are complete (`find`), and says how many of them
+//!    can be one transaction (`together`): on data, allowed to the `user`, not queued by `MULTI`.
+//!    They become a `job`, which borrows the connection's parts.
 //! 3. `executor` runs it. In memory: at once, with those of the thread's other connections
 //!    (`run_together`), by `Engine::write`, which is `kv`'s `transact`. On a file: its `Combiner`
 //!    gathers jobs of the thread while the transaction before is synced, and commits them as one
 //!    (`Engine::write_once`).
-//! 4. `attempt` has the keys fetched from memory, then runs the `commands` one after the other;
-//!    they see a transaction of `engine`, and `data` says where things lie. After a conflict all
-//!    of it runs again, from an empty reply.
-//! 5. Durable. `answer` sends the replies, in a task `write`.
+//! 4. The job's `attempt` has the keys fetched from memory, then `dispatch` runs the `commands` one
+//!    after the other; their `context` reads and changes a transaction of `engine`, and `data`
+//!    says where things lie. After a conflict all of it runs again, from an empty reply.
+//! 5. Durable. `connection::ended` notes what was slow; the replies are written, in a task by `io`
+//!    `write`.
 
 #![forbid(unsafe_code)]
 
-mod blocking;
+mod attempt;
+mod client;
+mod clock;
+mod command;
 mod commands;
 mod config;
 mod connection;
+mod context;
 mod cursors;
 mod data;
+mod dispatch;
 mod elsewhere;
 pub mod engine;
 mod events;
 mod evict;
+mod evictor;
 mod executor;
+mod expired;
 mod failpoints;
-mod flush;
+mod form;
 mod functions;
 mod glob;
 pub mod group;
 mod headed;
 mod http;
 mod info;
+mod io;
 mod job;
 mod line;
 mod memcached;
 mod metrics;
+mod numbers;
+mod outcome;
 mod pubsub;
+mod random;
 pub mod rdb;
 mod reactor;
 mod readers;
@@ -97,15 +118,20 @@ mod remove;
 pub mod reply;
 pub mod request;
 mod script;
+mod scripts;
+mod serve;
 mod server;
 mod session;
+mod sha;
 mod shared;
 mod slowlog;
 mod thread;
 mod tls;
+mod topic;
 pub mod tree;
 mod users;
 mod waiters;
+mod work;
 
 /// What `make fuzz` calls.
 #[cfg(feature = "fuzzing")]
@@ -144,10 +170,8 @@ pub mod fuzzing {
     }
 }
 
-pub use config::{Config, Settings, SubscriberLimit, Tls};
+pub use config::{By, Config, Eviction, Notify, Settings, SubscriberLimit, Tls};
 pub use data::DATABASES;
-pub use events::Notify;
-pub use evict::{By, Eviction};
 #[cfg(feature = "failpoints")]
 pub use failpoints::Step;
 pub use server::{Error, Server};

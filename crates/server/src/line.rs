@@ -11,10 +11,14 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
-use crate::thread::Socket;
-
 /// Edges: who reads less than he could has read all, and who hears of an end reads until he has seen it.
 const WATCHED: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::RDHUP).union(epoll::EventFlags::ET);
+
+/// Not yet a part of any runtime.
+pub(crate) enum Socket {
+    Tcp(std::net::TcpStream),
+    Unix(std::os::unix::net::UnixStream),
+}
 
 /// A socket, and where the reactor hears of it.
 pub(crate) struct Line {

@@ -1,7 +1,7 @@
 //! memcached's text and meta protocols, on the strings of database 0, which Redis' clients see, too.
 //!
 //! ```text
-//!   request     bytes → requests, by their lines (line)
+//!   request     bytes → requests, by their lines (line, words, flags)
 //!   job         requests of a connection → one transaction, of the executor's
 //!   text, meta  a request → its answer
 //!   connection  a socket
@@ -21,19 +21,23 @@
 
 mod base64;
 mod connection;
+mod flags;
 mod job;
 mod line;
 mod meta;
 mod request;
 mod stats;
 mod text;
+mod words;
 
-use crate::commands::{Context, Outcome, Stop};
+use crate::context::Context;
 use crate::data::{Item, STALE, WON};
 use crate::engine;
+use crate::outcome::{Outcome, Stop};
 
 pub(crate) use connection::serve;
-use line::{Mode, Verb};
+use flags::{Meta, Mode};
+use line::Verb;
 use request::Request;
 
 /// Bytes of a key.
@@ -99,7 +103,7 @@ fn answer(c: &mut Context<'_>, text: &str) -> Outcome {
 fn too_large(c: &mut Context<'_>, request: &Request<'_>) -> Outcome {
     match request.word(0) {
         b"set" => drop(remove_item(c, request.word(1))?),
-        b"ms" => drop(remove_item(c, &meta::Meta::parse(meta::Meta::of_set(request.words()))?.key)?),
+        b"ms" => drop(remove_item(c, &Meta::parse(Meta::of_set(request.words()))?.key)?),
         _ => {}
     }
     answer(c, TOO_LARGE)
@@ -258,7 +262,7 @@ impl Store<'_> {
 fn counter(bytes: &[u8]) -> Option<u64> {
     let is_space = |byte: &u8| byte.is_ascii_whitespace() || *byte == 0x0b;
     let from = bytes.iter().position(|byte| !is_space(byte))?;
-    line::number(bytes[from..].split(|byte| is_space(byte) || *byte == 0).next()?)
+    words::number(bytes[from..].split(|byte| is_space(byte) || *byte == 0).next()?)
 }
 
 fn change(number: u64, by: u64, up: bool) -> u64 {

@@ -3,30 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Instant;
-
-use crate::commands::COMMANDS;
 
 /// Upper ends of the classes of durations, in nanoseconds: powers of two from one microsecond to 34 seconds.
 pub(crate) const CLASSES: usize = 26;
 
 pub(crate) fn class_end(class: usize) -> u64 {
     1_000 << class
-}
-
-/// Says how long ago it began.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Watch(Instant);
-
-impl Watch {
-    #[expect(clippy::disallowed_methods, reason = "measures how long things take, and decides nothing about data")]
-    pub(crate) fn start() -> Self {
-        Self(Instant::now())
-    }
-
-    pub(crate) fn nanos(self) -> u64 {
-        self.0.elapsed().as_nanos() as u64
-    }
 }
 
 /// How long things took.
@@ -70,18 +52,17 @@ macro_rules! counters {
             pub(crate) calls: Vec<Counter>,
         }
 
-        impl Default for Recorder {
-            fn default() -> Self {
+        impl Recorder {
+            /// Of a server with so many commands.
+            pub(crate) fn new(commands: usize) -> Self {
                 Self {
                     $($name: Counter::default(),)*
                     replies: Durations::default(),
                     commits: Durations::default(),
-                    calls: COMMANDS.iter().map(|_| Counter::default()).collect(),
+                    calls: (0..commands).map(|_| Counter::default()).collect(),
                 }
             }
-        }
 
-        impl Recorder {
             /// Adds what `other` has counted; to be called by the thread this belongs to.
             pub(crate) fn merge(&self, other: &Self) {
                 $(self.$name.add(other.$name.get());)*
@@ -102,7 +83,8 @@ macro_rules! counters {
 
         impl Totals {
             pub(crate) fn of(recorders: &[Arc<Recorder>]) -> Self {
-                let mut all = Self { calls: vec![0; COMMANDS.len()], ..Self::default() };
+                let commands = recorders.first().map_or(0, |one| one.calls.len());
+                let mut all = Self { calls: vec![0; commands], ..Self::default() };
                 for one in recorders {
                     $(all.$name += one.$name.get();)*
                     all.replies.add(&one.replies);
@@ -189,13 +171,22 @@ impl Summed {
     }
 }
 
+/// Keys of each database, when they were counted last.
+#[derive(Debug, Default)]
+pub(crate) struct Counted {
+    pub(crate) keys: Vec<u64>,
+    /// When, in milliseconds of Unix time; 0 if only what was counted at once.
+    pub(crate) at: Option<u64>,
+    pub(crate) counting: bool,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn threads_are_added_up() {
-        let recorders: Vec<Arc<Recorder>> = (0..3).map(|_| Arc::default()).collect();
+        let recorders: Vec<Arc<Recorder>> = (0..3).map(|_| Arc::new(Recorder::new(1))).collect();
         for (at, one) in recorders.iter().enumerate() {
             one.commands.add(at as u64);
             one.replies.add(1_500, 10);

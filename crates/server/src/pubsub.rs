@@ -9,8 +9,6 @@
 //! most (`client-output-buffer-limit`), and a subscriber who reads so slowly that it is passed is cut off. Lists are locked while they are copied or changed, an inbox while something is put
 //! or taken, and a turn while a message of its channels is put into all inboxes: so subscribers of a channel see its messages in one order, which is each publisher's.
 
-mod inbox;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -19,37 +17,23 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 use parking_lot::{Mutex, RwLock};
 use twox_hash::XxHash3_64;
 
-pub(crate) use self::inbox::Inbox;
-use self::inbox::{Item, Message, Put};
+use crate::client::{Client, Item, Message, Put};
+use crate::clock::now;
+use crate::config::SubscriberLimit;
 use crate::glob;
 use crate::reply::Reply;
-use crate::session::Client;
-use crate::shared::{Shared, now};
+use crate::topic::{Name, Of};
 
 /// Channels and patterns of one connection, and bytes of their names.
 const SUBSCRIPTIONS: usize = 100_000;
 const NAMES: usize = 16 << 20;
 /// Bytes of a pattern, and of a channel that is compared with patterns.
-pub(crate) const PATTERN: usize = 1 << 10;
+const PATTERN: usize = 1 << 10;
 /// What the patterns of one connection [cost](glob::cost) together at most, for each byte of a channel: every publisher compares them, and meanwhile its thread does nothing else.
 const COST: usize = 128 << 10;
 /// Channels take turns in so many groups.
 const TURNS: usize = 64;
 
-/// What is subscribed to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Of {
-    Channel,
-    Pattern,
-    /// A channel of its own kind. In a cluster it would be where its name belongs.
-    Shard,
-}
-
-impl Of {
-    pub(crate) const ALL: [Self; 3] = [Self::Channel, Self::Pattern, Self::Shard];
-}
-
-type Name = Arc<[u8]>;
 type Members = BTreeMap<u64, Arc<Client>>;
 
 /// Who subscribes to what.
@@ -74,14 +58,20 @@ impl Default for PubSub {
 }
 
 impl PubSub {
-    /// Puts a message into the inboxes of all who subscribe; returns to how many subscriptions it went.
-    pub(crate) fn publish(&self, shared: &Shared, to: Of, channel: &[u8], payload: &[u8]) -> usize {
+    /// Puts a message into the inboxes of all who subscribe; returns to how many subscriptions it went. The limit is asked for if there are any.
+    pub(crate) fn publish(
+        &self,
+        to: Of,
+        channel: &[u8],
+        payload: &[u8],
+        limit: impl FnOnce() -> SubscriberLimit,
+    ) -> usize {
         let receivers = self.receivers(to, channel);
         if receivers.is_empty() {
             return 0;
         }
         let message = Arc::new(Message { to, channel: channel.into(), payload: payload.into() });
-        let (limit, now) = (shared.settings().subscriber, now());
+        let (limit, now) = (limit(), now());
         let _turn = self.turns[XxHash3_64::oneshot(channel) as usize % TURNS].lock();
         for (client, pattern) in &receivers {
             let item = Item { message: message.clone(), pattern: pattern.clone() };
@@ -161,7 +151,7 @@ impl PubSub {
 
 /// What a connection subscribes to. Dropping it ends that.
 pub(crate) struct Subscriptions {
-    shared: Arc<Shared>,
+    all: Arc<PubSub>,
     client: Arc<Client>,
     names: [BTreeSet<Name>; 3],
     bytes: usize,
@@ -170,8 +160,8 @@ pub(crate) struct Subscriptions {
 }
 
 impl Subscriptions {
-    pub(crate) fn new(shared: Arc<Shared>, client: Arc<Client>) -> Self {
-        Self { shared, client, names: Default::default(), bytes: 0, cost: 0 }
+    pub(crate) fn new(all: Arc<PubSub>, client: Arc<Client>) -> Self {
+        Self { all, client, names: Default::default(), bytes: 0, cost: 0 }
     }
 
     pub(crate) fn any(&self) -> bool {
@@ -222,7 +212,7 @@ impl Subscriptions {
             self.client.inbox.open();
         }
         let name = Name::from(name);
-        self.shared.pubsub.add(of, &name, &self.client);
+        self.all.add(of, &name, &self.client);
         self.bytes += name.len();
         self.cost += if of == Of::Pattern { glob::cost(&name) } else { 0 };
         self.names[of as usize].insert(name);
@@ -231,7 +221,7 @@ impl Subscriptions {
 
     pub(crate) fn remove(&mut self, of: Of, name: &[u8]) {
         if self.names[of as usize].remove(name) {
-            self.shared.pubsub.remove(of, name, &self.client);
+            self.all.remove(of, name, &self.client);
             self.bytes -= name.len();
             self.cost -= if of == Of::Pattern { glob::cost(name) } else { 0 };
             self.tell();
@@ -244,7 +234,7 @@ impl Subscriptions {
     pub(crate) fn clear(&mut self) {
         for of in Of::ALL {
             for name in std::mem::take(&mut self.names[of as usize]) {
-                self.shared.pubsub.remove(of, &name, &self.client);
+                self.all.remove(of, &name, &self.client);
             }
         }
         (self.bytes, self.cost) = (0, 0);

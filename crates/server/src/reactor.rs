@@ -24,12 +24,13 @@ use tokio::io::AsyncWriteExt;
 
 pub(crate) use self::desk::Desk;
 use self::desk::{Came, ConnSlot, Place, Way};
+use crate::clock::now;
 use crate::connection::{self, Found, REPLY};
+use crate::io::write;
 use crate::job::{Job, Parts};
 use crate::line::Line;
 use crate::request::Parser;
 use crate::session::Session;
-use crate::shared::now;
 use crate::thread::Thread;
 
 /// Sockets that are heard of at once.
@@ -290,7 +291,7 @@ impl Reactor {
         if !plain || connection::together(parts, 0) < parts.batch.len() {
             return Asked::Other(found);
         }
-        Asked::Plain(parts.commands.iter().flatten().any(|(_, command)| command.is(crate::commands::flag::WRITE)))
+        Asked::Plain(parts.commands.iter().flatten().any(|(_, command)| command.is(crate::form::flag::WRITE)))
     }
 
     /// Requests on data: with those of others, or alone if they are many.
@@ -420,14 +421,14 @@ async fn go_on(mut slot: Box<ConnSlot>, mut parts: Parts, rest: Rest, thread: Rc
     let ConnSlot { line, client, parser, .. } = &mut *slot;
     if rest.written > 0 || parts.reply.len() > REPLY {
         parts.reply.sent = rest.written;
-        connection::write(line, &thread, client, &mut parts.reply).await.ok()?;
+        write(line, &thread, client, &mut parts.reply).await.ok()?;
     }
     let mut more;
     (parts, more) = connection::answer(parts, rest.from, rest.found, parser, line, &thread).await;
     while more && !parts.session.closing {
         (parts, more) = connection::turn(parts, parser, line, &thread).await;
     }
-    connection::write(line, &thread, client, &mut parts.reply).await.ok()?;
+    write(line, &thread, client, &mut parts.reply).await.ok()?;
     thread.recorder.replies.add(thread.tick() - rest.began, 1);
     if parts.session.closing {
         drop(line.shutdown().await);

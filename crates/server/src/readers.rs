@@ -209,6 +209,31 @@ impl Drop for Reading<'_> {
     }
 }
 
+/// What a reader waits for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Since {
+    /// Its number among those who wait.
+    pub(crate) number: Option<u64>,
+    /// Of each stream the last id when it began to wait.
+    pub(crate) ids: Vec<Id>,
+    /// When the first of the streams expires, in milliseconds of Unix time.
+    pub(crate) ends: Option<u64>,
+    /// How far streams went in which there was nothing for a group: their keys, as they are in the store, and their last ids.
+    pub(crate) seen: Vec<(Vec<u8>, Id)>,
+}
+
+impl Since {
+    pub(crate) fn of(number: u64) -> Self {
+        Self { number: Some(number), ..Self::default() }
+    }
+
+    /// Before it looks again.
+    pub(crate) fn begin(&mut self) {
+        self.ends = None;
+        self.seen.clear();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -10,10 +10,11 @@ use std::time::Duration;
 
 use tx::Keys;
 
+use crate::clock::now;
 use crate::data::{DUE, ELEMENTS, GARBAGE, Head, PARTS};
 use crate::engine::{Error, Result, Tx};
 use crate::failpoints::Step;
-use crate::shared::{Shared, now};
+use crate::shared::Shared;
 
 /// Elements that one transaction removes.
 const AT_ONCE: usize = 256;

@@ -13,10 +13,12 @@
 //!
 //! So whoever looks sees all of the transaction, or nothing.
 
+mod gate;
 mod hidden;
 mod note;
 mod plan;
 mod record;
+mod run;
 mod sieve;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -25,16 +27,20 @@ use std::ops::{Bound, ControlFlow};
 
 use tx::Keys;
 
+use self::gate::Closed;
+pub(crate) use self::gate::{Gate, Inside};
 pub(crate) use self::hidden::{Hidden, Hiding};
 pub(crate) use self::note::keep_spare;
 pub(crate) use self::record::Brief;
 
 use self::note::Kind;
-use self::plan::{Plan, Run};
+use self::plan::Plan;
 use self::record::{Changes, record};
+use self::run::Run;
+use crate::clock::now;
 use crate::data::{DATABASES, GARBAGE, Head};
 use crate::engine::{Engine, Error, Result, Tx};
-use crate::shared::{RandomSeed, Shared, now};
+use crate::random::RandomSeed;
 
 /// Bytes of the records of deletions that are worth steps.
 const WORTH: u64 = 2 << 10;
@@ -69,43 +75,59 @@ fn runs_of(databases: &[u8]) -> Vec<Run> {
     databases.iter().map(|database| Run::new(vec![*database], None, true)).collect()
 }
 
+/// Where something is removed in steps.
+pub(crate) struct Site<'s> {
+    pub(crate) engine: &'s dyn Engine,
+    /// What all others pass.
+    pub(crate) gate: &'s Gate,
+    /// Asks those inside that take long to leave.
+    pub(crate) ask: &'s dyn Fn(),
+}
+
+impl Site<'_> {
+    /// Nobody is inside any more.
+    fn close(&self) -> Closed<'_> {
+        self.gate.close(self.ask)
+    }
+}
+
 // ---- begin ------------------------------------------------------------------------------------------------------
 
 /// A transaction that was refused room, or has so much to remove that it would be, in steps: true if that is how it was done, false if it takes nothing much out, or the
 /// store has no room to note it. The caller is not inside the gate; he may know that it is worth it.
 pub(crate) fn in_steps(
-    shared: &Shared,
+    site: &Site<'_>,
     is_worth_it: bool,
     attempt: &mut dyn FnMut(&mut dyn Tx) -> Result<()>,
 ) -> Result<bool> {
-    let inside = shared.enter();
+    let inside = site.gate.enter();
     let waits = inside.hidden().is_some();
-    if waits || !is_worth_it && !record(&*shared.engine, now(), attempt)?.is_worth_steps(WORTH) {
+    if waits || !is_worth_it && !record(site.engine, now(), attempt)?.is_worth_steps(WORTH) {
         return Ok(false);
     }
     drop(inside);
-    let closed = shared.close();
+    let closed = site.close();
     if closed.hidden().is_some() {
         return Ok(false);
     }
-    let changes = record(&*shared.engine, now(), attempt)?;
-    let runs = match begin(&*shared.engine, changes) {
+    let changes = record(site.engine, now(), attempt)?;
+    let runs = match begin(site.engine, changes) {
         Ok(Some(runs)) => runs,
         Ok(None) => return Ok(false),
         Err(error) if is_no_room(&error) => return Ok(false),
         Err(error) => return Err(error),
     };
-    go_on(shared, &closed, runs)?;
+    go_on(site.engine, &closed, runs)?;
     Ok(true)
 }
 
 /// Removes all keys of these databases. The caller is not inside the gate.
-pub(crate) fn flush_in_steps(shared: &Shared, databases: &[u8]) -> Result<()> {
-    let closed = shared.close();
+pub(crate) fn flush_in_steps(site: &Site<'_>, databases: &[u8]) -> Result<()> {
+    let closed = site.close();
     if closed.hidden().is_some() {
         return Err(Error::Full("another removal waits for room; delete something".to_owned()));
     }
-    let (engine, runs) = (&*shared.engine, runs_of(databases));
+    let (engine, runs) = (site.engine, runs_of(databases));
     let mut most = STEP;
     loop {
         let mut is_end = false;
@@ -115,7 +137,7 @@ pub(crate) fn flush_in_steps(shared: &Shared, databases: &[u8]) -> Result<()> {
         });
         match begun {
             Ok(()) if is_end => return Ok(()),
-            Ok(()) => return go_on(shared, &closed, runs),
+            Ok(()) => return go_on(site.engine, &closed, runs),
             // The note alone, in the end: see `begin`.
             Err(error) if is_no_room(&error) && most > 0 => most /= 2,
             Err(error) => return Err(error),
@@ -140,7 +162,7 @@ fn begin_with(engine: &dyn Engine, mut changes: Changes, elements: bool) -> Resu
     engine.read(&mut |tx| {
         changes.take_in_elements(tx, elements)?;
         plan = Plan::of(tx, &changes, seed)?;
-        note = note::encode(&plan.runs);
+        note = run::encode(&plan.runs);
         in_place = note::is_in_place(tx, &note)?;
         Ok(())
     })?;
@@ -220,9 +242,9 @@ impl Place {
 // ---- go on ------------------------------------------------------------------------------------------------------
 
 /// The steps behind the first. Whatever becomes of them, what they would remove is gone for all who look; only what the store itself may have lost is an error.
-fn go_on(shared: &Shared, closed: &crate::flush::Closed<'_>, runs: Vec<Run>) -> Result<()> {
-    match finish(&*shared.engine, &runs) {
-        Ok(()) => keep_spare(&*shared.engine),
+fn go_on(engine: &dyn Engine, closed: &Closed<'_>, runs: Vec<Run>) -> Result<()> {
+    match finish(engine, &runs) {
+        Ok(()) => keep_spare(engine),
         Err(error) => {
             closed.hide(Some(waiting(runs, &error)));
             if !is_for_later(&error) {

@@ -9,12 +9,15 @@ use std::thread::JoinHandle;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::mpsc;
 
+use crate::client::Client;
+use crate::clock::now;
+use crate::commands::COMMANDS;
 use crate::config::Config;
 use crate::engine::{self, Engine};
 use crate::failpoints::Failpoints;
-use crate::session::Client;
-use crate::shared::{Shared, now};
-use crate::thread::{Accepted, Protocol, Socket};
+use crate::line::Socket;
+use crate::serve::{Accepted, Protocol};
+use crate::shared::Shared;
 use crate::users::Users;
 
 /// Why a server does not start, or did not end well.
@@ -111,7 +114,8 @@ impl Server {
     }
 
     fn begin(config: Config, engine: Box<dyn Engine>, failpoints: Failpoints) -> Result<Self, Error> {
-        let users = Users::load(&*engine, config.password.as_deref())?;
+        let commands = COMMANDS.forms();
+        let users = Users::load(&*engine, commands, config.password.as_deref())?;
         if config.redis.is_empty()
             && config.redis_tls.is_empty()
             && config.unix.is_none()
@@ -132,7 +136,8 @@ impl Server {
             count => count,
         };
         config.settings.connections = files_for(config.settings.connections, threads)?;
-        let shared = Shared::start(engine, config.settings.clone(), users, threads, config.group.clone(), failpoints)?;
+        let shared =
+            Shared::start(commands, engine, config.settings.clone(), users, threads, config.group.clone(), failpoints)?;
         let mut listeners = Vec::new();
         let mut bound = |addresses: &[SocketAddr], protocol: &Protocol| -> Result<Vec<SocketAddr>, Error> {
             let mut found = Vec::new();
@@ -168,7 +173,7 @@ impl Server {
         for at in 0..threads {
             let (send, receive) = mpsc::unbounded_channel();
             let (shared, recorder) = (self.shared.clone(), self.shared.recorders[at].clone());
-            self.spawn(format!("cairn-serve-{at}"), move || crate::thread::run(shared, recorder, receive))?;
+            self.spawn(format!("cairn-serve-{at}"), move || crate::serve::run(shared, recorder, receive))?;
             senders.push(send);
         }
         let shared = self.shared.clone();
@@ -180,7 +185,7 @@ impl Server {
             drop(senders);
             if shared.follows().is_none() {
                 tokio::task::spawn_local(crate::reaper::run(shared.clone()));
-                tokio::task::spawn_local(crate::events::watch(shared.clone()));
+                tokio::task::spawn_local(crate::expired::run(shared.clone()));
                 tokio::task::spawn_local(crate::evict::run(shared.clone()));
             }
             if let Some(http) = http {

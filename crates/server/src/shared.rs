@@ -4,37 +4,41 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, SystemTime};
 
 use parking_lot::{Mutex, RwLock};
 
+use crate::client::Client;
+use crate::clock::now;
 use crate::config::Settings;
 use crate::cursors::Cursors;
 use crate::data::{Ids, any_collection};
-use crate::elsewhere::Elsewhere;
-use crate::engine::{self, Engine};
-use crate::events::Events;
-use crate::evict::Evictor;
+use crate::engine::{self, Engine, Tx};
+use crate::events::{Events, Teller};
+use crate::evictor::Evictor;
 use crate::failpoints::Failpoints;
-use crate::flush::Gate;
+use crate::form::Catalogue;
 use crate::group::Group;
-use crate::metrics::{Recorder, Totals};
+use crate::metrics::{Counted, Recorder, Totals};
 use crate::pubsub::PubSub;
+use crate::random::{Random, RandomSeed};
 use crate::readers::Readers;
-use crate::script::{End, Scripts};
-use crate::session::Client;
+use crate::remove::{self, Gate, Hiding, Inside, Site};
+use crate::scripts::{End, Scripts};
 use crate::slowlog::SlowLog;
+use crate::topic::Of;
 use crate::users::Users;
 use crate::waiters::Waiters;
+use crate::work::Elsewhere;
 
 /// Milliseconds for which a store that was full is taken to be so.
 const LATELY: u64 = 60_000;
 
 /// What a server has, while it runs.
 pub(crate) struct Shared {
+    pub(crate) commands: &'static Catalogue,
     pub(crate) engine: Box<dyn Engine>,
     /// What `CONFIG SET` may change.
-    pub(crate) settings: RwLock<Arc<Settings>>,
+    settings: RwLock<Arc<Settings>>,
     /// Raised with each change of the settings, so that threads see it without counting references to them.
     pub(crate) settings_number: AtomicU64,
     pub(crate) cursors: Cursors,
@@ -49,7 +53,7 @@ pub(crate) struct Shared {
     pub(crate) users: Users,
     pub(crate) waiters: Waiters,
     pub(crate) readers: Readers,
-    pub(crate) pubsub: PubSub,
+    pub(crate) pubsub: Arc<PubSub>,
     /// Who is connected: for `CLIENT LIST` and its like, touched when somebody comes or goes.
     pub(crate) clients: Mutex<BTreeMap<u64, Weak<Client>>>,
     /// One for each thread that serves.
@@ -59,7 +63,7 @@ pub(crate) struct Shared {
     /// The ports and files it listens on, as people would write them.
     pub(crate) listens: Mutex<Vec<String>>,
     /// Keys of each database, for `INFO`.
-    pub(crate) counted: Mutex<crate::info::Counted>,
+    pub(crate) counted: Mutex<Counted>,
     /// Itself, as it is shared.
     pub(crate) itself: Weak<Self>,
     /// Elements that the reaper has removed.
@@ -77,12 +81,13 @@ pub(crate) struct Shared {
     pub(crate) stop: tokio::sync::watch::Sender<bool>,
     /// Forty hexadecimal digits, others at each start.
     pub(crate) run_id: String,
-    random: AtomicU64,
+    pub(crate) random: Random,
     next_client: AtomicU64,
 }
 
 impl Shared {
     pub(crate) fn start(
+        commands: &'static Catalogue,
         engine: Box<dyn Engine>,
         settings: Settings,
         users: Users,
@@ -94,20 +99,21 @@ impl Shared {
         let gate = Gate::default();
         let events = Events::default();
         events.set(settings.notify);
-        let evictor = Evictor::new(random.1, settings.eviction);
+        let evictor = Evictor::new(random.1, &settings);
         // Who follows answers nothing about data, and writes nothing.
         let (ids, collections, seed) = if group.as_ref().is_some_and(|group| group.follows()) {
             (Ids::none(), true, 0)
         } else {
             let ids = Ids::draw(&*engine, failpoints)?;
             let collections = any_collection(&*engine)?;
-            match crate::remove::resume(&*engine)? {
-                None => crate::remove::keep_spare(&*engine),
+            match remove::resume(&*engine)? {
+                None => remove::keep_spare(&*engine),
                 waiting => gate.hide(waiting),
             }
             (ids, collections, crate::data::seed(&*engine, collections, RandomSeed::draw().0)?)
         };
         Ok(Arc::new_cyclic(|itself| Self {
+            commands,
             engine,
             settings: RwLock::new(Arc::new(settings)),
             settings_number: AtomicU64::new(1),
@@ -120,9 +126,9 @@ impl Shared {
             users,
             waiters: Waiters::default(),
             readers: Readers::default(),
-            pubsub: PubSub::default(),
+            pubsub: Arc::default(),
             clients: Mutex::default(),
-            recorders: (0..threads).map(|_| Arc::default()).collect(),
+            recorders: (0..threads).map(|_| Arc::new(Recorder::new(commands.len()))).collect(),
             started: now(),
             listens: Mutex::default(),
             counted: Mutex::default(),
@@ -138,7 +144,7 @@ impl Shared {
             failpoints,
             stop: tokio::sync::watch::Sender::new(false),
             run_id: format!("{:016x}{:016x}{:08x}", random.0, random.1, random.0 as u32 ^ 0x5a5a_5a5a),
-            random: AtomicU64::new(random.1),
+            random: Random::new(random.1),
             next_client: AtomicU64::new(1),
         }))
     }
@@ -150,18 +156,19 @@ impl Shared {
 
     pub(crate) fn change_settings(&self, changed: Settings) {
         self.events.set(changed.notify);
-        self.evictor.set(changed.eviction);
+        self.evictor.set(&changed);
         *self.settings.write() = changed.into();
         self.settings_number.fetch_add(1, Relaxed);
     }
 
+    /// Puts a message into the inboxes of all who subscribe; returns to how many subscriptions it went.
+    pub(crate) fn publish(&self, to: Of, channel: &[u8], payload: &[u8]) -> usize {
+        self.pubsub.publish(to, channel, payload, || self.settings().subscriber)
+    }
+
     /// Any number: for who takes a random element, not for secrets.
     pub(crate) fn random(&self) -> u64 {
-        // SplitMix64.
-        let mut z = self.random.fetch_add(0x9e37_79b9_7f4a_7c15, Relaxed);
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.random.next()
     }
 
     pub(crate) fn note_full(&self) {
@@ -202,23 +209,62 @@ impl Shared {
     }
 }
 
-/// Sixteen bytes of the system's.
-pub(crate) struct RandomSeed(pub(crate) u64, pub(crate) u64);
+// ---- the gate -----------------------------------------------------------------------------------------------------
 
-impl RandomSeed {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "a server's names and passwords must differ from those of other runs"
-    )]
-    pub(crate) fn draw() -> Self {
-        let draw = || getrandom::u64().unwrap_or_else(|_| now());
-        Self(draw(), draw())
+impl Shared {
+    /// Inside the gate, where nothing is seen in parts.
+    pub(crate) fn enter(&self) -> Inside<'_> {
+        self.gate.enter()
+    }
+
+    /// Scripts that run long are ended: all others would wait for them.
+    fn ask_to_leave(&self) {
+        self.scripts.end_long(End::Steps);
+    }
+
+    /// [`remove::in_steps`]. The caller is not inside the gate.
+    pub(crate) fn in_steps(
+        &self,
+        is_worth_it: bool,
+        attempt: &mut dyn FnMut(&mut dyn Tx) -> engine::Result<()>,
+    ) -> engine::Result<bool> {
+        let site = Site { engine: &*self.engine, gate: &self.gate, ask: &|| self.ask_to_leave() };
+        remove::in_steps(&site, is_worth_it, attempt)
+    }
+
+    /// [`remove::flush_in_steps`]. The caller is not inside the gate.
+    pub(crate) fn flush_in_steps(&self, databases: &[u8]) -> engine::Result<()> {
+        let site = Site { engine: &*self.engine, gate: &self.gate, ask: &|| self.ask_to_leave() };
+        remove::flush_in_steps(&site, databases)
+    }
+
+    /// Looks at the store without the gate: at what nobody is to see, neither.
+    pub(crate) fn look(&self, run: engine::Run<'_>) -> engine::Result<()> {
+        match self.gate.hidden() {
+            None => self.engine.read(run),
+            Some(hidden) => self.engine.read(&mut |tx| run(&mut Hiding::new(tx, &hidden))),
+        }
+    }
+
+    /// Goes on with a removal that waits for room. The caller's thread has nobody inside the gate.
+    pub(crate) fn end_unfinished(&self) -> engine::Result<()> {
+        if self.gate.hidden().is_none() {
+            return Ok(());
+        }
+        let closed = self.gate.close(&|| self.ask_to_leave());
+        let Some(hidden) = closed.hidden() else { return Ok(()) };
+        remove::finish_hidden(&*self.engine, &hidden)?;
+        closed.hide(None);
+        Ok(())
     }
 }
 
-/// Milliseconds of Unix time.
-#[expect(clippy::disallowed_methods, reason = "the server's clock: commands get what it says as an argument")]
-pub(crate) fn now() -> u64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
-    since.as_millis() as u64
+impl Teller for Shared {
+    fn events(&self) -> &Events {
+        &self.events
+    }
+
+    fn publish(&self, channel: &[u8], payload: &[u8]) {
+        self.publish(Of::Channel, channel, payload);
+    }
 }

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicI64, AtomicU64};
 
 use parking_lot::Mutex;
 
+use crate::client::Client;
+use crate::clock::now;
 use crate::request::Arguments;
-use crate::session::Client;
-use crate::shared::now;
 
 /// Arguments of a request that are kept, and bytes of each: Redis' own numbers.
 const ARGUMENTS: usize = 32;

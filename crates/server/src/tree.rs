@@ -40,8 +40,8 @@ use tx::{Backoff, Engine as _, Isolation, Kv, KvTx, RetryPolicy, Typed};
 pub use self::check::verify;
 use self::sweep::Place;
 use self::transaction::Attempt;
+use crate::clock::now;
 use crate::engine::{Commit, Counts, Engine, Error, Result, Run};
-use crate::shared::now;
 
 /// What the pool of a tree says about its engine.
 pub const NAME: &str = "heap";

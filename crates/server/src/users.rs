@@ -9,12 +9,13 @@ use parking_lot::RwLock;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
-use crate::commands::{COMMANDS, Command, Outcome, flag, sort};
 use crate::data::META;
 use crate::engine::{self, Engine, Keys};
+use crate::form::{Catalogue, Form, flag, sort};
 use crate::glob;
-use crate::pubsub::Of;
+use crate::outcome::Outcome;
 use crate::request::Arguments;
+use crate::topic::Of;
 
 const NO_ADMIN: &str = "ERR nobody could change users any more, not even after a restart: let another user who is on, with a password, run +acl first";
 
@@ -25,6 +26,7 @@ type Hash = [u8; 32];
 /// Who may do what.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct User {
+    catalogue: &'static Catalogue,
     pub(crate) name: String,
     pub(crate) on: bool,
     pub(crate) no_password: bool,
@@ -52,7 +54,7 @@ struct Pattern {
 #[error("{0}")]
 pub(crate) struct BadRule(pub(crate) &'static str);
 
-pub(crate) fn hash(password: &[u8]) -> Hash {
+fn hash(password: &[u8]) -> Hash {
     Sha256::digest(password).into()
 }
 
@@ -73,13 +75,14 @@ fn unhex(text: &str) -> Option<Hash> {
 
 impl User {
     /// May nothing yet, and cannot say who he is.
-    pub(crate) fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str, catalogue: &'static Catalogue) -> Self {
         Self {
+            catalogue,
             name: name.to_owned(),
             on: false,
             no_password: false,
             passwords: Vec::new(),
-            commands: vec![false; COMMANDS.len()],
+            commands: vec![false; catalogue.len()],
             rules: vec!["-@all".to_owned()],
             keys: Vec::new(),
             all_channels: false,
@@ -88,15 +91,15 @@ impl User {
     }
 
     /// May everything, and needs no password.
-    fn anybody() -> Self {
-        let mut user = Self::new("default");
+    fn anybody(catalogue: &'static Catalogue) -> Self {
+        let mut user = Self::new("default", catalogue);
         for rule in ["on", "nopass", "allkeys", "allchannels", "allcommands"] {
             user.apply(rule).unwrap_or_else(|_| unreachable!("these are rules"));
         }
         user
     }
 
-    pub(crate) fn knows(&self, password: &[u8]) -> bool {
+    fn knows(&self, password: &[u8]) -> bool {
         let hash = hash(password);
         // All are looked at, however early one fits.
         let fits = self.passwords.iter().fold(0, |fits, known| fits | known.ct_eq(&hash).unwrap_u8());
@@ -123,7 +126,7 @@ impl User {
             b"allchannels" => return self.apply("&*"),
             b"resetchannels" => (self.all_channels, self.channels) = (false, Vec::new()),
             b"sanitize-payload" | b"skip-sanitize-payload" | b"clearselectors" => {}
-            b"reset" => *self = Self::new(&self.name),
+            b"reset" => *self = Self::new(&self.name, self.catalogue),
             [b'>', password @ ..] => self.add_password(hash(password)),
             [b'#', ..] => {
                 self.add_password(unhex(&rule[1..]).ok_or(BadRule("the password hash is not 64 hexadecimal digits"))?)
@@ -164,7 +167,7 @@ impl User {
         let what = rule[1..].to_ascii_lowercase();
         if let Some(name) = what.strip_prefix('@') {
             let category = Category::of(name).ok_or(BadRule("Unknown command or category name in ACL"))?;
-            for (may, command) in self.commands.iter_mut().zip(COMMANDS.iter()) {
+            for (may, command) in self.commands.iter_mut().zip(self.catalogue.iter()) {
                 if category.has(command) {
                     *may = yes;
                 }
@@ -179,7 +182,7 @@ impl User {
             }
             let name = what.split('|').next().unwrap_or(&what);
             let unknown = BadRule("Unknown command or category name in ACL");
-            let (at, _) = crate::commands::find(name.as_bytes()).ok_or(unknown)?;
+            let at = self.catalogue.find(name.as_bytes()).ok_or(unknown)?;
             self.commands[at] = yes;
         }
         let kept = format!("{}{what}", if yes { '+' } else { '-' });
@@ -191,14 +194,14 @@ impl User {
     /// Can come in, and change users.
     fn is_admin(&self) -> bool {
         let can_enter = self.on && (self.no_password || !self.passwords.is_empty());
-        can_enter && crate::commands::find(b"acl").is_some_and(|(number, _)| self.may_run(number))
+        can_enter && self.catalogue.find(b"acl").is_some_and(|number| self.may_run(number))
     }
 
     pub(crate) fn may_run(&self, number: usize) -> bool {
         self.commands.get(number).is_some_and(|may| *may)
     }
 
-    pub(crate) fn may_touch(&self, command: &Command, args: &Arguments<'_>) -> bool {
+    pub(crate) fn may_touch(&self, command: &Form, args: &Arguments<'_>) -> bool {
         if self.keys.iter().any(|pattern| pattern.glob == b"*" && pattern.read && pattern.write) {
             return true;
         }
@@ -249,7 +252,7 @@ impl User {
     }
 
     /// The same for all channels of a command.
-    pub(crate) fn may_hear_all(&self, command: &Command, args: &Arguments<'_>) -> bool {
+    pub(crate) fn may_hear_all(&self, command: &Form, args: &Arguments<'_>) -> bool {
         let (of, count) = match command.name {
             "publish" => (Of::Channel, 1),
             "spublish" => (Of::Shard, 1),
@@ -283,7 +286,7 @@ impl User {
 }
 
 /// Whether a command that writes lets nobody know what was there.
-fn tells_nothing(command: &Command, args: &Arguments<'_>) -> bool {
+fn tells_nothing(command: &Form, args: &Arguments<'_>) -> bool {
     const BLIND: [&str; 20] = [
         "del",
         "expire",
@@ -327,7 +330,7 @@ impl Category {
         }
     }
 
-    pub(crate) fn has(self, command: &Command) -> bool {
+    pub(crate) fn has(self, command: &Form) -> bool {
         match self {
             Self::All => true,
             Self::Slow => !command.is(flag::FAST),
@@ -338,6 +341,7 @@ impl Category {
 
 /// All users.
 pub(crate) struct Users {
+    catalogue: &'static Catalogue,
     all: RwLock<BTreeMap<String, Arc<User>>>,
     /// Raised with each change: who is in with rules of before takes the new ones.
     number: AtomicU64,
@@ -351,13 +355,17 @@ fn key_of(name: &str) -> Vec<u8> {
 
 impl Users {
     /// Those in the store; `password` is what the default user must know from now on, if it is given.
-    pub(crate) fn load(engine: &dyn Engine, password: Option<&str>) -> engine::Result<Self> {
-        let mut users = BTreeMap::from([("default".to_owned(), Arc::new(User::anybody()))]);
+    pub(crate) fn load(
+        engine: &dyn Engine,
+        catalogue: &'static Catalogue,
+        password: Option<&str>,
+    ) -> engine::Result<Self> {
+        let mut users = BTreeMap::from([("default".to_owned(), Arc::new(User::anybody(catalogue)))]);
         let mut bad = None;
         engine.read(&mut |tx| {
             tx.scan(Keys::prefix(&key_of("")), &mut |key, rules| {
                 let name = String::from_utf8_lossy(&key[key_of("").len()..]).into_owned();
-                let mut user = User::new(&name);
+                let mut user = User::new(&name, catalogue);
                 let rules = String::from_utf8_lossy(rules);
                 // The first rule that this version does not know makes the user one who may do less, so he may not come in.
                 if let Err(error) = rules.split(' ').try_for_each(|rule| user.apply(rule)) {
@@ -372,7 +380,12 @@ impl Users {
         if let Some(bad) = bad {
             tracing::warn!("{bad}");
         }
-        let this = Self { all: RwLock::new(users), number: AtomicU64::new(1), configured: password.map(str::to_owned) };
+        let this = Self {
+            catalogue,
+            all: RwLock::new(users),
+            number: AtomicU64::new(1),
+            configured: password.map(str::to_owned),
+        };
         if let Some(password) = password {
             this.set_default_password(password);
         }
@@ -381,7 +394,7 @@ impl Users {
 
     /// Takes those over that are in the store now.
     pub(crate) fn renew(&self, engine: &dyn Engine) -> engine::Result<()> {
-        let found = Self::load(engine, self.configured.as_deref())?.all.into_inner();
+        let found = Self::load(engine, self.catalogue, self.configured.as_deref())?.all.into_inner();
         let mut all = self.all.write();
         let same =
             all.len() == found.len() && all.iter().zip(&found).all(|(a, b)| a.0 == b.0 && a.1.rules() == b.1.rules());
@@ -395,7 +408,7 @@ impl Users {
     /// `requirepass`: an empty one takes it away. Not kept in the store: it comes from the configuration.
     pub(crate) fn set_default_password(&self, password: &str) {
         let mut users = self.all.write();
-        let mut user = users.get("default").map_or_else(User::anybody, |user| (**user).clone());
+        let mut user = users.get("default").map_or_else(|| User::anybody(self.catalogue), |user| (**user).clone());
         let rules = if password.is_empty() {
             vec!["nopass".to_owned()]
         } else {
@@ -420,7 +433,7 @@ impl Users {
 
     /// The user, if that is his password.
     pub(crate) fn enter(&self, name: &str, password: &[u8]) -> Option<Arc<User>> {
-        let user = self.get(name).unwrap_or_else(|| Arc::new(User::new(name)));
+        let user = self.get(name).unwrap_or_else(|| Arc::new(User::new(name, self.catalogue)));
         (user.knows(password) && user.on).then_some(user)
     }
 
@@ -460,9 +473,10 @@ impl Users {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::COMMANDS;
 
     fn user(rules: &str) -> User {
-        let mut user = User::new("ada");
+        let mut user = User::new("ada", COMMANDS.forms());
         rules.split(' ').for_each(|rule| user.apply(rule).unwrap());
         user
     }
@@ -486,14 +500,14 @@ mod tests {
         let again = user(&reader.rules());
         assert_eq!(again, reader);
         assert!(user("on nopass +@all ~*").knows(b"anything"));
-        assert_eq!(user(&User::anybody().rules()).channel_patterns(), "&*");
+        assert_eq!(user(&User::anybody(COMMANDS.forms()).rules()).channel_patterns(), "&*");
     }
 
     #[test]
     fn what_is_no_rule_is_refused() {
-        assert!(User::anybody().apply("&a").is_err());
+        assert!(User::anybody(COMMANDS.forms()).apply("&a").is_err());
         for rule in ["", "x", "+acl|whoami", "+nothing", "+@nothing", "#12", "%Q~a", "%R"] {
-            assert!(User::new("ada").apply(rule).is_err(), "{rule}");
+            assert!(User::new("ada", COMMANDS.forms()).apply(rule).is_err(), "{rule}");
         }
     }
 }

@@ -1,8 +1,8 @@
-//! Pops that wait until there is something. Here is what they do when there is, and what they say when there is not; [`blocking`](crate::blocking) waits.
+//! Pops that wait until there is something. Here is what they do when there is, and what they say when there is not; `connection::blocking` waits.
 
 use super::flag::{BLOCKING, FAST, LIST, SORTED, WRITE};
 use super::names::{Popped, popped};
-use super::{Command, Context, KeysAt, Outcome, Run, SYNTAX, Stop, WRONG_TYPE, lists, sorted};
+use super::{Command, Context, Form, KeysAt, Outcome, Run, SYNTAX, Stop, Timeout, WRONG_TYPE, lists, sorted};
 use crate::data::Kind;
 use crate::request::Arguments;
 
@@ -17,13 +17,6 @@ pub(super) const COMMANDS: &[Command] = &[
     block("bzpopmin", -3, SORTED | FAST, KeysAt::Range(1, -2, 1), Timeout::Last, bzpopmin),
 ];
 
-/// Which argument says how long to wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Timeout {
-    First,
-    Last,
-}
-
 const fn block(
     name: &'static str,
     arity: i32,
@@ -32,7 +25,7 @@ const fn block(
     timeout: Timeout,
     run: fn(&mut Context<'_>, &Arguments<'_>) -> Outcome,
 ) -> Command {
-    Command { name, arity, flags: WRITE | BLOCKING | of, keys, run: Run::Block(run, timeout) }
+    Command { form: Form { name, arity, flags: WRITE | BLOCKING | of, keys }, run: Run::Block(run, timeout) }
 }
 
 /// Keys of those that have them before the timeout.

@@ -2,11 +2,12 @@
 
 use super::flag::{ADMIN, CONNECTION, DANGEROUS, FAST, HEARING, NO_AUTH, NO_MULTI, NOW};
 use super::{Command, Outcome, SYNTAX, int, is, session};
+use crate::client::Client;
+use crate::clock::now;
 use crate::data::DATABASES;
 use crate::reply::Reply;
 use crate::request::Arguments;
-use crate::session::{Client, Replies, Session};
-use crate::shared::now;
+use crate::session::{Replies, Session};
 
 pub(super) const COMMANDS: &[Command] = &[
     session("auth", -2, FAST | CONNECTION | NO_AUTH | NO_MULTI, auth),
@@ -124,7 +125,7 @@ fn hello(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
     drop(state);
     reply.three = three;
     reply.map(7);
-    for (name, value) in [("server", "redis"), ("version", super::server::REDIS_VERSION)] {
+    for (name, value) in [("server", "redis"), ("version", crate::form::REDIS_VERSION)] {
         reply.bulk(name.as_bytes());
         reply.bulk(value.as_bytes());
     }
@@ -179,13 +180,15 @@ fn client(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
             }
             reply.ok();
         }
-        (b"info", 2) => reply.verbatim(&format!("{}\n", s.client.line(now()))),
+        (b"info", 2) => reply.verbatim(&format!("{}\n", s.client.line(now(), s.shared.commands))),
         (b"list", _) => {
             let listed = Listed::read(args)?;
             let mut clients: Vec<_> = s.shared.clients.lock().values().filter_map(std::sync::Weak::upgrade).collect();
             clients.retain(|client| listed.has(client));
             let now = now();
-            reply.verbatim(&clients.iter().map(|client| format!("{}\n", client.line(now))).collect::<String>());
+            reply.verbatim(
+                &clients.iter().map(|client| format!("{}\n", client.line(now, s.shared.commands))).collect::<String>(),
+            );
         }
         (b"kill", _) => return kill(s, args, reply),
         (b"reply", 3) => match args.get(2) {

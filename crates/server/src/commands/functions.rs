@@ -1,12 +1,13 @@
 //! Functions; [`functions`](crate::functions) says where they are, [`script`](crate::script) runs them.
 
 use super::flag::{MAY_WRITE, READ, SCRIPTING, WRITE};
-use super::{Command, Context, KeysAt, Outcome, Run, Stop, is};
+use super::{Command, Context, Form, KeysAt, Outcome, Run, Stop, is};
+use crate::command::Env;
 use crate::functions::{self, ALL_MAX, FLAGS, Policy, dump};
 use crate::glob;
 use crate::reply::Reply;
 use crate::request::Arguments;
-use crate::script::{self, Env};
+use crate::script;
 
 pub(super) const COMMANDS: &[Command] = &[
     // Which of those below it is, its second word says. For users it is one.
@@ -16,11 +17,11 @@ pub(super) const COMMANDS: &[Command] = &[
 ];
 
 const fn call(name: &'static str, flags: u32, run: Run) -> Command {
-    Command { name, arity: -3, flags: SCRIPTING | flags, keys: KeysAt::Counted(2), run }
+    Command { form: Form { name, arity: -3, flags: SCRIPTING | flags, keys: KeysAt::Counted(2) }, run }
 }
 
 const fn function(flags: u32, run: Run) -> Command {
-    Command { name: "function", arity: -2, flags: SCRIPTING | flags, keys: KeysAt::None, run }
+    Command { form: Form { name: "function", arity: -2, flags: SCRIPTING | flags, keys: KeysAt::None }, run }
 }
 
 static LOAD: Command = function(WRITE, Run::Script(load));

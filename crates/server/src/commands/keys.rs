@@ -6,10 +6,10 @@ use tx::Keys;
 
 use super::flag::{DANGEROUS, FAST, KEYSPACE, READ, WRITE};
 use super::{Command, Context, KeysAt, MANY, NO_KEY, ONE, Outcome, SYNTAX, Stop, data, int, is};
-use crate::data::{DATABASES, Head, Kind, all, stored};
-use crate::engine::Error;
+use crate::data::{DATABASES, GARBAGE, Head, Kind, all, stored};
+use crate::engine::{Error, Result, Tx};
+use crate::glob;
 use crate::request::Arguments;
-use crate::{flush, glob};
 
 const TWO: KeysAt = KeysAt::Range(1, 2, 1);
 
@@ -250,6 +250,9 @@ fn flushall(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
     flush_all(c, args, &(0..DATABASES).collect::<Vec<_>>())
 }
 
+/// From here on keys go in steps.
+const AT_ONCE: usize = 4096;
+
 fn flush_all(c: &mut Context<'_>, args: &Arguments<'_>, dbs: &[u8]) -> Outcome {
     match args.len() {
         1 => {}
@@ -263,11 +266,22 @@ fn flush_all(c: &mut Context<'_>, args: &Arguments<'_>, dbs: &[u8]) -> Outcome {
             ControlFlow::Continue(())
         })?;
     }
-    if keys.len() > flush::AT_ONCE && !c.looks.whole {
+    if keys.len() > AT_ONCE && !c.looks.whole {
         return Err(Error::Flush(dbs.to_vec()).into());
     }
-    flush::remove(c.tx, keys)?;
+    remove_all(c.tx, keys)?;
     c.reply.ok();
+    Ok(())
+}
+
+/// Removes keys with what they have. Elements are swept later, of short collections too: to find them one by one would take a scan for each.
+fn remove_all(tx: &mut dyn Tx, keys: Vec<(Vec<u8>, Option<Head>)>) -> Result<()> {
+    for (key, head) in keys {
+        if let Some(head) = head {
+            tx.put(&[&[GARBAGE], &head.id.to_be_bytes()[..]].concat(), &[], None)?;
+        }
+        tx.delete(&key)?;
+    }
     Ok(())
 }
 

@@ -34,13 +34,13 @@ pub(super) const COMMANDS: &[Command] = &[
 
 /// An end of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub(super) enum End {
     Left,
     Right,
 }
 
 impl End {
-    pub(crate) fn of(word: &[u8]) -> Option<Self> {
+    pub(super) fn of(word: &[u8]) -> Option<Self> {
         match word {
             word if is(word, "LEFT") => Some(Self::Left),
             word if is(word, "RIGHT") => Some(Self::Right),
@@ -133,7 +133,7 @@ fn push(c: &mut Context<'_>, args: &Arguments<'_>, end: End, anew: bool) -> Outc
 }
 
 /// Removes and returns elements from one end, as many as there are.
-pub(crate) fn pop(c: &mut Context<'_>, key: &[u8], end: End, count: u64) -> Outcome<Vec<Vec<u8>>> {
+pub(super) fn pop(c: &mut Context<'_>, key: &[u8], end: End, count: u64) -> Outcome<Vec<Vec<u8>>> {
     let Some(mut head) = c.head(key, Kind::List)? else { return Ok(Vec::new()) };
     if count >= head.count {
         let mut values = copies(c, &head, 0, head.count)?;
@@ -154,7 +154,7 @@ pub(crate) fn pop(c: &mut Context<'_>, key: &[u8], end: End, count: u64) -> Outc
 }
 
 /// Moves an element from one end to another, of another list or the same one; none if there is none.
-pub(crate) fn transfer(
+pub(super) fn transfer(
     c: &mut Context<'_>,
     (from, from_end): (&[u8], End),
     (to, to_end): (&[u8], End),
@@ -213,7 +213,7 @@ fn lmpop(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
 }
 
 /// Pops from the first list that is there, and answers with its key and the elements; false, and no answer, if none is.
-pub(crate) fn pop_first(c: &mut Context<'_>, keys: &[&[u8]], end: End, count: u64) -> Outcome<bool> {
+pub(super) fn pop_first(c: &mut Context<'_>, keys: &[&[u8]], end: End, count: u64) -> Outcome<bool> {
     for key in keys {
         let values = pop(c, key, end, count)?;
         if !values.is_empty() {

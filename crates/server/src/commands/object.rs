@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use super::flag::{KEYSPACE, READ};
-use super::parts::second;
+use super::second::second;
 use super::{Command, Context, KeysAt, Outcome, data};
 use crate::data::{Head, Kind, string};
 use crate::request::{Arguments, number};
@@ -53,13 +53,13 @@ fn object(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
         "refcount" => c.reply.int(1),
         "idletime" => {
             let idle = c.shared.evictor.idle_seconds(&key, c.now);
-            let lfu = c.shared.evictor.count(c.shared, &key, c.now).is_some();
+            let lfu = c.shared.evictor.count(&key, c.now).is_some();
             let lfu = lfu.then_some("ERR An LFU maxmemory policy is selected, idle time not tracked. Please note that when switching between policies at runtime LRU and LFU data will take some time to adjust.");
             let none = "ERR when keys were used is noted by the policies allkeys-lru and volatile-lru: see CONFIG SET maxmemory-policy";
             c.reply.int(idle.ok_or(lfu.unwrap_or(none))?.into());
         }
         _ => {
-            let count = c.shared.evictor.count(c.shared, &key, c.now);
+            let count = c.shared.evictor.count(&key, c.now);
             c.reply.int(count.ok_or("ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when switching between policies at runtime LRU and LFU data will take some time to adjust.")?.into());
         }
     }

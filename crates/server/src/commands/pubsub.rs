@@ -3,10 +3,10 @@
 use super::flag::{FAST, HEARING, NO_MULTI, PUBSUB, SUBSCRIBES};
 use super::{Command, Outcome, is, session};
 use crate::failpoints::Step;
-use crate::pubsub::Of;
 use crate::reply::Reply;
 use crate::request::Arguments;
 use crate::session::{Publication, Session};
+use crate::topic::Of;
 
 const SUBSCRIBE: u32 = PUBSUB | SUBSCRIBES | HEARING | NO_MULTI;
 
@@ -67,7 +67,7 @@ fn publish(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply, to: Of) -> 
             deferred.push(Publication { to, channel: channel.to_vec(), payload: payload.to_vec() });
             s.shared.pubsub.would_hear(to, channel)
         }
-        _ => s.shared.pubsub.publish(&s.shared, to, channel, payload),
+        _ => s.shared.publish(to, channel, payload),
     };
     reply.int(heard as i64);
     Ok(())

@@ -3,18 +3,20 @@
 use std::time::Duration;
 
 use super::flag::{ADMIN, CONNECTION, DANGEROUS, FAST};
-use super::{Command, KeysAt, Outcome, Run, WaitLimit, int, is, session};
+use super::{Command, Form, KeysAt, Outcome, Run, WaitLimit, int, is, session};
 use crate::group::{View, split};
 use crate::reply::Reply;
 use crate::request::Arguments;
 use crate::session::Session;
-use crate::shared::Shared;
 
 pub(super) const COMMANDS: &[Command] = &[
     session("role", 1, FAST | ADMIN | DANGEROUS, role),
     session("sentinel", -2, CONNECTION, sentinel),
-    Command { name: "wait", arity: 3, flags: CONNECTION, keys: KeysAt::None, run: Run::Await(wait) },
-    Command { name: "waitaof", arity: 4, flags: CONNECTION, keys: KeysAt::None, run: Run::Await(waitaof) },
+    Command { form: Form { name: "wait", arity: 3, flags: CONNECTION, keys: KeysAt::None }, run: Run::Await(wait) },
+    Command {
+        form: Form { name: "waitaof", arity: 4, flags: CONNECTION, keys: KeysAt::None },
+        run: Run::Await(waitaof),
+    },
 ];
 
 // ---- WAIT -----------------------------------------------------------------------------------------------------------
@@ -99,42 +101,6 @@ fn role(s: &mut Session, _: &Arguments<'_>, reply: &mut Reply) -> Outcome {
         reply.bulk(view.commits.saturating_sub(other.behind).to_string().as_bytes());
     }
     Ok(())
-}
-
-/// What `INFO replication` tells.
-pub(crate) fn info(shared: &Shared) -> Vec<(String, String)> {
-    let mut lines = Vec::new();
-    let mut line = |name: &str, value: String| lines.push((name.to_owned(), value));
-    let Some(group) = &shared.group else {
-        line("role", "master".to_owned());
-        line("connected_slaves", "0".to_owned());
-        return lines;
-    };
-    let view = group.view();
-    if group.follows() {
-        line("role", "slave".to_owned());
-        let (host, port) = view.leader.as_deref().map_or(("", "0"), split);
-        line("master_host", host.to_owned());
-        line("master_port", port.to_owned());
-        line("master_link_status", if view.leader.is_some() { "up" } else { "down" }.to_owned());
-        line("slave_repl_offset", view.commits.to_string());
-        line("slave_read_only", "1".to_owned());
-        line("connected_slaves", "0".to_owned());
-    } else {
-        line("role", "master".to_owned());
-        line("connected_slaves", view.others.iter().filter(|other| other.live).count().to_string());
-        for (at, other) in view.others.iter().enumerate() {
-            let (host, port) = split(&other.address);
-            let state = if other.live { "online" } else { "wait_bgsave" };
-            let offset = view.commits.saturating_sub(other.behind);
-            line(&format!("slave{at}"), format!("ip={host},port={port},state={state},offset={offset},lag=0"));
-        }
-    }
-    line("master_repl_offset", view.commits.to_string());
-    line("cairn_group", view.name);
-    line("cairn_term", view.term.to_string());
-    line("cairn_write_quorum", view.write_quorum.to_string());
-    lines
 }
 
 // ---- Sentinel -------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 //! Scripts; [`script`](crate::script) runs them.
 
 use super::flag::{MAY_WRITE, READ, SCRIPTING};
-use super::{Command, KeysAt, Outcome, Run, is, session};
+use super::{Command, Form, KeysAt, Outcome, Run, is, session};
 use crate::reply::Reply;
 use crate::request::Arguments;
 use crate::script::{self, How};
@@ -12,10 +12,7 @@ const KEYS: KeysAt = KeysAt::Counted(2);
 macro_rules! eval {
     ($name:literal, $flags:expr, $by_sha:literal, $read_only:literal) => {
         Command {
-            name: $name,
-            arity: -3,
-            flags: SCRIPTING | $flags,
-            keys: KEYS,
+            form: Form { name: $name, arity: -3, flags: SCRIPTING | $flags, keys: KEYS },
             run: Run::Script(|env, args, reply| {
                 script::eval(env, args, reply, How { by_sha: $by_sha, read_only: $read_only })
             }),

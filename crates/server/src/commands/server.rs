@@ -5,20 +5,16 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use super::flag::{self, ADMIN, CONNECTION, DANGEROUS, FAST, NO_MULTI};
-use super::parts::Fit;
 use super::{COMMANDS as ALL, Command, KeysAt, Outcome, SYNTAX, int, is, session};
-use crate::config::{Settings, SubscriberLimit};
-use crate::events::Notify;
-use crate::evict::Eviction;
+use crate::clock::now;
+use crate::config::{Eviction, Notify, Settings, SubscriberLimit};
+use crate::form::Fit;
+use crate::random::RandomSeed;
 use crate::reply::Reply;
 use crate::request::Arguments;
 use crate::session::Session;
-use crate::shared::{RandomSeed, now};
 use crate::slowlog::LEN_MAX;
 use crate::users::User;
-
-/// The version whose commands these are.
-pub(crate) const REDIS_VERSION: &str = "7.0.15";
 
 pub(super) const COMMANDS: &[Command] = &[
     session("acl", -2, ADMIN | DANGEROUS | NO_MULTI, acl),
@@ -509,7 +505,7 @@ fn set_user(s: &Session, name: &str, rules: &mut dyn Iterator<Item = String>) ->
     if name.is_empty() || name.contains([' ', '\0']) {
         return Err("ERR Usernames can't contain spaces or null characters".into());
     }
-    let mut user = s.shared.users.get(name).map_or_else(|| User::new(name), |user| (*user).clone());
+    let mut user = s.shared.users.get(name).map_or_else(|| User::new(name, s.shared.commands), |user| (*user).clone());
     for rule in rules {
         if rule.contains(' ') {
             return Err(SYNTAX.into());

@@ -224,13 +224,13 @@ fn zrem(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
 
 /// Which of them goes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
+pub(super) enum End {
     Min,
     Max,
 }
 
 impl End {
-    pub(crate) fn of(word: &[u8]) -> Option<Self> {
+    pub(super) fn of(word: &[u8]) -> Option<Self> {
         match word {
             word if is(word, "MIN") => Some(Self::Min),
             word if is(word, "MAX") => Some(Self::Max),
@@ -240,7 +240,7 @@ impl End {
 }
 
 /// Removes and returns members from one end, as many as there are.
-pub(crate) fn pop(c: &mut Context<'_>, key: &[u8], end: End, count: u64) -> Outcome<Vec<(Vec<u8>, f64)>> {
+pub(super) fn pop(c: &mut Context<'_>, key: &[u8], end: End, count: u64) -> Outcome<Vec<(Vec<u8>, f64)>> {
     let Some(head) = c.head(key, Kind::Sorted)? else { return Ok(Vec::new()) };
     let mut popped = Vec::new();
     if count > 0 {
@@ -289,7 +289,7 @@ fn zmpop(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
 }
 
 /// Pops from the first sorted set that is there, and answers with its key and the members; false, and no answer, if none is.
-pub(crate) fn pop_first(c: &mut Context<'_>, keys: &[&[u8]], end: End, count: u64) -> Outcome<bool> {
+pub(super) fn pop_first(c: &mut Context<'_>, keys: &[&[u8]], end: End, count: u64) -> Outcome<bool> {
     for key in keys {
         let popped = pop(c, key, end, count)?;
         if !popped.is_empty() {

@@ -12,14 +12,13 @@ mod trim;
 mod xgroup;
 
 use super::flag::{BLOCKING, FAST, READ, STREAM, WRITE};
-use super::{Command, Context, KeysAt, NO_KEY, ONE, Outcome, Run, SYNTAX, Stop, data, int, is, shown};
+use super::{Command, Context, Form, KeysAt, NO_KEY, ONE, Outcome, Run, SYNTAX, Stop, data, int, is, shown};
 use crate::data::streams::{Id, encode};
 use crate::data::{Head, Kind};
 use crate::request::Arguments;
 
 pub(crate) use self::dumped::{check_dumped, dumped, restore};
 use self::ids::{bounds, strict, strict_all};
-pub(crate) use self::read::{Since, blocks, group, keys, wait_limit};
 use self::trim::Wanted;
 
 const SECOND: KeysAt = KeysAt::Range(2, 2, 1);
@@ -48,7 +47,7 @@ const fn reads(
     flags: u32,
     run: fn(&mut Context<'_>, &Arguments<'_>) -> Outcome,
 ) -> Command {
-    Command { name, arity, flags: flags | BLOCKING | STREAM, keys: KeysAt::Streams, run: Run::Read(run) }
+    Command { form: Form { name, arity, flags: flags | BLOCKING | STREAM, keys: KeysAt::Streams }, run: Run::Read(run) }
 }
 
 fn wrong_arity(command: &str) -> Stop {

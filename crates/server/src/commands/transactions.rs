@@ -1,7 +1,7 @@
 //! `MULTI` and its like. What is queued becomes one serializable transaction.
 
 use super::flag::{FAST, NO_MULTI, NOW, TRANSACTION};
-use super::{Command, KeysAt, MANY, Outcome, Run, Special, session};
+use super::{Command, Form, KeysAt, MANY, Outcome, Run, Special, session};
 use crate::reply::Reply;
 use crate::request::Arguments;
 use crate::session::{Queued, Session};
@@ -9,19 +9,13 @@ use crate::session::{Queued, Session};
 pub(super) const COMMANDS: &[Command] = &[
     session("discard", 1, FAST | TRANSACTION | NOW, discard),
     Command {
-        name: "exec",
-        arity: 1,
-        flags: TRANSACTION | NOW,
-        keys: KeysAt::None,
+        form: Form { name: "exec", arity: 1, flags: TRANSACTION | NOW, keys: KeysAt::None },
         run: Run::Connection(Special::Exec),
     },
     session("multi", 1, FAST | TRANSACTION | NOW, multi),
     session("unwatch", 1, FAST | TRANSACTION, unwatch),
     Command {
-        name: "watch",
-        arity: -2,
-        flags: FAST | TRANSACTION | NO_MULTI | NOW,
-        keys: MANY,
+        form: Form { name: "watch", arity: -2, flags: FAST | TRANSACTION | NO_MULTI | NOW, keys: MANY },
         run: Run::Connection(Special::Watch),
     },
 ];

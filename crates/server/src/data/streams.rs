@@ -16,8 +16,8 @@
 use std::fmt;
 
 use super::Head;
-use crate::commands::Stop;
 use crate::engine::Error;
+use crate::outcome::Stop;
 
 /// What an entry is known by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -101,9 +101,9 @@ impl Marks {
 }
 
 /// What keys of elements go on with.
-pub(crate) const ENTRY: u8 = 0;
+pub(super) const ENTRY: u8 = 0;
 pub(crate) const GROUP: u8 = 1;
-pub(crate) const OF_GROUP: u8 = 2;
+pub(super) const OF_GROUP: u8 = 2;
 pub(crate) const GROUPS: u8 = 3;
 const PENDING: u8 = 0;
 const NAME: u8 = 1;

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use super::notice::{Change, Noticing};
 use super::{Event, class};
-use crate::commands::{Command, flag, is};
 use crate::data::stored;
 use crate::engine::Result;
+use crate::form::{Form, flag, is};
 use crate::request::Arguments;
 
 type Name = (u32, &'static str);
@@ -39,7 +39,7 @@ impl Made {
 
 /// Events of a command, in their order.
 pub(super) fn events(
-    command: &Command,
+    command: &Form,
     args: &Arguments<'_>,
     db: u8,
     noticed: &Noticing<'_>,
@@ -173,7 +173,7 @@ pub(super) fn events(
 }
 
 /// Keys that a command which writes reads only: whether they are there is told as of one that reads.
-fn sources<'b>(command: &Command, args: &Arguments<'b>) -> Vec<&'b [u8]> {
+fn sources<'b>(command: &Form, args: &Arguments<'b>) -> Vec<&'b [u8]> {
     match command.name {
         "bitfield" if !args.from(2).any(|arg| is(arg, "SET") || is(arg, "INCRBY")) => vec![args.get(1)],
         "copy" | "getdel" | "getset" | "getex" | "xack" | "xclaim" | "xautoclaim" => vec![args.get(1)],
@@ -194,7 +194,7 @@ fn gone(made: &mut Made, all: &[Change]) {
 }
 
 /// An element has come to one list from another.
-fn moved(made: &mut Made, command: &Command, args: &Arguments<'_>, from: &[u8], to: &[u8], all: &[Change]) {
+fn moved(made: &mut Made, command: &Form, args: &Arguments<'_>, from: &[u8], to: &[u8], all: &[Change]) {
     if all.is_empty() {
         return;
     }
@@ -231,13 +231,13 @@ fn group(made: &mut Made, args: &Arguments<'_>, key: &[u8], noticed: &Noticing<'
 }
 
 /// Whether a string is set with an expiry.
-fn expires(command: &Command, args: &Arguments<'_>) -> bool {
+fn expires(command: &Form, args: &Arguments<'_>) -> bool {
     let option = |arg: &[u8]| ["EX", "PX", "EXAT", "PXAT"].iter().any(|name| is(arg, name));
     matches!(command.name, "setex" | "psetex") || command.name == "set" && args.from(3).any(option)
 }
 
 /// The event of a command that changes the keys it names, each in the same way.
-fn name_of(command: &Command, args: &Arguments<'_>) -> Option<Name> {
+fn name_of(command: &Form, args: &Arguments<'_>) -> Option<Name> {
     let any = |name: &str| args.from(2).any(|arg| is(arg, name));
     Some(match command.name {
         "sort" => (class::LIST, "sortstore"),
@@ -263,7 +263,7 @@ fn name_of(command: &Command, args: &Arguments<'_>) -> Option<Name> {
     })
 }
 
-fn class_of(command: &Command) -> Option<u32> {
+fn class_of(command: &Form) -> Option<u32> {
     let classes = [
         (flag::STRING | flag::BITMAP, class::STRING),
         (flag::LIST, class::LIST),

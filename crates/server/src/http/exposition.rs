@@ -4,12 +4,13 @@ use std::fmt::{Display, Write};
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::keyspace::Counted;
+use crate::clock::now;
 use crate::commands::COMMANDS;
 use crate::engine::Counts;
 use crate::info::resident_bytes;
 use crate::metrics::{CLASSES, Summed, Totals, class_end};
-use crate::pubsub::Of;
-use crate::shared::{Shared, now};
+use crate::shared::Shared;
+use crate::topic::Of;
 
 type Labels<'l> = &'l [(&'l str, &'l str)];
 

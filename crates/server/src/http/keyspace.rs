@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use crate::clock::Watch;
 use crate::data::DATABASES;
 use crate::engine::Result;
 use crate::info::count;
-use crate::metrics::Watch;
 use crate::shared::Shared;
 
 /// Between two counts, at least.

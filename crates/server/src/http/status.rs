@@ -12,9 +12,10 @@ use sha2::{Digest, Sha256};
 
 use super::keyspace::Counted;
 use super::reply;
+use crate::clock::now;
 use crate::commands::COMMANDS;
 use crate::metrics::{CLASSES, Summed, class_end};
-use crate::shared::{Shared, now};
+use crate::shared::Shared;
 
 const PAGE: &str = include_str!("status.html");
 

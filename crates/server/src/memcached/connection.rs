@@ -8,10 +8,10 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
 use super::job::{Job, Parts};
 use super::request::{Batch, End, Parser};
-use crate::connection::{Heard, hear, rest, write};
+use crate::client::Client;
+use crate::clock::now;
+use crate::io::{Heard, hear, rest, write};
 use crate::reply::Reply;
-use crate::session::Client;
-use crate::shared::now;
 use crate::thread::Thread;
 
 /// Requests that are looked at together.

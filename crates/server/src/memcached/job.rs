@@ -6,14 +6,15 @@ use super::Turn;
 use super::line::Verb;
 use super::meta::{is_pending, settle, settled};
 use super::request::{Batch, Request};
-use crate::commands::{Context, Stop};
+use crate::clock::now;
+use crate::context::Context;
 use crate::data::stored;
-use crate::elsewhere::Class;
 use crate::engine::{self, Error, Tx};
-use crate::executor::Work;
 use crate::metrics::Recorder;
+use crate::outcome::Stop;
 use crate::reply::Reply;
-use crate::shared::{Shared, now};
+use crate::shared::Shared;
+use crate::work::{Class, Work};
 
 /// Bytes of replies from which on a batch stops, to be sent first.
 const REPLY: usize = 256 << 10;
@@ -126,9 +127,9 @@ impl Job {
         let mark = reply.len();
         if shared.evictor.notes() {
             let writes = request.writes();
-            request.keys().for_each(|key| shared.evictor.note_key(shared, &stored(0, key), writes, now));
+            request.keys().for_each(|key| shared.evictor.note_key(&shared.random, &stored(0, key), writes, now));
         }
-        let mut context = Context { tx, reply, db: 0, now, shared, looks: crate::commands::Looks::default() };
+        let mut context = Context { tx, reply, db: 0, now, shared, looks: crate::context::Looks::default() };
         let outcome = match &self.settling {
             Some(answer) => settle(&mut context, &request, answer),
             None => super::run(&mut context, &request, &mut self.turn),

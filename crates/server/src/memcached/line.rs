@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use super::meta::Meta;
+use super::flags::{Meta, Mode};
+use super::words::{number, words};
 use super::{BAD_LINE, ERROR, KEY_MAX};
 
 /// Words that a meta command may have.
@@ -13,23 +14,9 @@ const BAD_DELTA: &str = "CLIENT_ERROR invalid numeric delta argument";
 const BAD_DELETE: &str = "CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]";
 const BAD_FLAGS: &str = "CLIENT_ERROR invalid or duplicate flag";
 
-/// How to store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mode {
-    Set,
-    /// Only if there is none.
-    Add,
-    /// Only if there is one.
-    Replace,
-    Append,
-    Prepend,
-    /// Only if nobody has changed it.
-    Cas,
-}
-
 /// What a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verb {
+pub(super) enum Verb {
     Get,
     Gets,
     /// `get`, and then `touch`.
@@ -55,16 +42,6 @@ pub(crate) enum Verb {
     TooLarge,
     /// Nothing: that is the answer.
     Refused(&'static str),
-}
-
-/// What stands between spaces.
-pub(super) fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
-    line.split(|byte| *byte == b' ').filter(|word| !word.is_empty())
-}
-
-/// A number as `strtoull` and its like read it, but for a sign before one that has none.
-pub(super) fn number<T: std::str::FromStr>(word: &[u8]) -> Option<T> {
-    std::str::from_utf8(word).ok()?.parse().ok()
 }
 
 /// What a line is.

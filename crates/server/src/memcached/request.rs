@@ -4,7 +4,8 @@
 
 use std::ops::Range;
 
-use super::line::{Parsed, Verb, parse, words};
+use super::line::{Parsed, Verb, parse};
+use super::words::words;
 
 /// Bytes of a line.
 const LINE_MAX: usize = 2048;
@@ -15,7 +16,7 @@ const BAD_DATA: &str = "CLIENT_ERROR bad data chunk";
 
 /// Nothing that follows is to be understood.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum End {
+pub(super) enum End {
     /// The client says so.
     #[error("quit")]
     Quit,
@@ -26,7 +27,7 @@ pub(crate) enum End {
 
 /// Finds requests in bytes as they come.
 #[derive(Debug, Default)]
-pub(crate) struct Parser {
+pub(super) struct Parser {
     /// Here the next line or block begins.
     at: usize,
     /// From there on the line has not been looked at.
@@ -45,7 +46,7 @@ impl Parser {
     ///
     /// # Errors
     /// Why this was the last one.
-    pub(crate) fn advance(&mut self, buffer: &[u8], item_max: usize, batch: &mut Batch) -> Result<bool, End> {
+    pub(super) fn advance(&mut self, buffer: &[u8], item_max: usize, batch: &mut Batch) -> Result<bool, End> {
         if self.skip > 0 {
             let some = self.skip.min(buffer.len() - self.at);
             self.skip -= some;
@@ -124,12 +125,12 @@ impl Parser {
     }
 
     /// Bytes that are still to come for certain.
-    pub(crate) fn wanted(&self, buffer: &[u8]) -> usize {
+    pub(super) fn wanted(&self, buffer: &[u8]) -> usize {
         self.open.as_ref().map_or(0, |(_, len)| (self.at + len + 2).saturating_sub(buffer.len()))
     }
 
     /// Bytes of complete requests, which the caller takes off the front of the buffer now.
-    pub(crate) fn discard(&mut self) -> usize {
+    pub(super) fn discard(&mut self) -> usize {
         let gone = std::mem::take(&mut self.start);
         self.at -= gone;
         self.seen -= gone;
@@ -156,25 +157,25 @@ struct Found {
 
 /// Requests that are complete.
 #[derive(Debug, Default)]
-pub(crate) struct Batch(Vec<Found>);
+pub(super) struct Batch(Vec<Found>);
 
 impl Batch {
     fn push(&mut self, found: Found) {
         self.0.push(found);
     }
 
-    pub(crate) fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.0.len()
     }
 
     /// Forgets all, and gives memory back that is seldom needed.
-    pub(crate) fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.0.clear();
         self.0.shrink_to(1024);
     }
 
     /// One of them, found in `buffer`.
-    pub(crate) fn get<'b>(&self, at: usize, buffer: &'b [u8]) -> Option<Request<'b>> {
+    pub(super) fn get<'b>(&self, at: usize, buffer: &'b [u8]) -> Option<Request<'b>> {
         let Found { verb, quiet, line, data } = self.0.get(at)?;
         let bytes = |range: &Range<usize>| buffer.get(range.clone()).unwrap_or_default();
         Some(Request { verb: *verb, quiet: *quiet, line: bytes(line), data: bytes(data) })
@@ -183,26 +184,26 @@ impl Batch {
 
 /// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Request<'b> {
-    pub(crate) verb: Verb,
+pub(super) struct Request<'b> {
+    pub(super) verb: Verb,
     /// Nobody waits for an answer, not even for an error.
-    pub(crate) quiet: bool,
+    pub(super) quiet: bool,
     line: &'b [u8],
-    pub(crate) data: &'b [u8],
+    pub(super) data: &'b [u8],
 }
 
 impl<'b> Request<'b> {
     /// The words of the line, the command first.
-    pub(crate) fn words(&self) -> impl Iterator<Item = &'b [u8]> + Clone + use<'b> {
+    pub(super) fn words(&self) -> impl Iterator<Item = &'b [u8]> + Clone + use<'b> {
         words(self.line)
     }
 
-    pub(crate) fn word(&self, at: usize) -> &'b [u8] {
+    pub(super) fn word(&self, at: usize) -> &'b [u8] {
         self.words().nth(at).unwrap_or_default()
     }
 
     /// Its keys, as they are written.
-    pub(crate) fn keys(&self) -> impl Iterator<Item = &'b [u8]> + use<'b> {
+    pub(super) fn keys(&self) -> impl Iterator<Item = &'b [u8]> + use<'b> {
         let many = matches!(self.verb, Verb::Get | Verb::Gets | Verb::Gat | Verb::Touches);
         // `gat` and `gats` have a moment before their keys.
         let first = if self.word(0).starts_with(b"gat") { 2 } else { 1 };
@@ -210,12 +211,12 @@ impl<'b> Request<'b> {
     }
 
     /// Bytes of the line and the data.
-    pub(crate) fn bytes(&self) -> usize {
+    pub(super) fn bytes(&self) -> usize {
         self.line.len() + self.data.len()
     }
 
     /// Whether it may change the store.
-    pub(crate) fn writes(&self) -> bool {
+    pub(super) fn writes(&self) -> bool {
         match self.verb {
             Verb::Gat | Verb::Touches | Verb::Store(_) | Verb::Incr | Verb::Decr => true,
             Verb::Delete | Verb::Touch | Verb::FlushAll | Verb::TooLarge => true,
@@ -226,7 +227,7 @@ impl<'b> Request<'b> {
     }
 
     /// Whether it answers with versions: those of what its own transaction has written are not known in it.
-    pub(crate) fn tells_versions(&self) -> bool {
+    pub(super) fn tells_versions(&self) -> bool {
         match self.verb {
             Verb::Gets | Verb::MetaDebug => true,
             Verb::MetaGet | Verb::MetaSet | Verb::MetaArithmetic => self.has_flag(b"c"),
@@ -290,7 +291,7 @@ mod tests {
             0123456789012345678901234567890\r\ngats -1 a\r\nset a 0 0 1\r\nabc\r\nmn\r\nquit\r\nget a\r\n";
         let expected = [
             Verb::Get,
-            Verb::Store(super::super::line::Mode::Set),
+            Verb::Store(super::super::flags::Mode::Set),
             Verb::MetaSet,
             Verb::Refused("ERROR"),
             Verb::Incr,

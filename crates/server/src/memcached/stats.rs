@@ -4,8 +4,9 @@ use super::request::Request;
 use super::{ERROR, VERSION, answer};
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::commands::{Context, Outcome};
-use crate::evict::Eviction;
+use crate::config::Eviction;
+use crate::context::Context;
+use crate::outcome::Outcome;
 
 pub(super) fn stats(c: &mut Context<'_>, request: &Request<'_>) -> Outcome {
     match request.word(1) {

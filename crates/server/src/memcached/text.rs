@@ -2,13 +2,16 @@
 
 use std::ops::ControlFlow;
 
-use super::line::{Mode, Verb, number};
+use super::flags::Mode;
+use super::line::Verb;
 use super::request::Request;
+use super::words::number;
 use super::{
     Expiry, NOT_NUMERIC, Store, Stored, Turn, answer, change, counter, expiry, held, is_item, put, remove_item,
 };
-use crate::commands::{Context, Outcome};
+use crate::context::Context;
 use crate::data::{Item, all};
+use crate::outcome::Outcome;
 
 /// Bytes of an answer: more are asked for in more requests.
 const ANSWER_MAX: usize = 64 << 20;

@@ -12,20 +12,20 @@ use rustix::fd::OwnedFd;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
 
+use crate::client::Client;
 use crate::job::Parts;
-use crate::line::Line;
+use crate::line::{Line, Socket};
 use crate::request::Parser;
-use crate::session::Client;
-use crate::thread::{Present, Socket};
+use crate::thread::Present;
 
 /// Where connections come to a thread's reactor.
 pub(crate) struct Desk {
-    pub(crate) epoll: AsyncFd<Rc<OwnedFd>>,
+    pub(super) epoll: AsyncFd<Rc<OwnedFd>>,
     came: RefCell<Vec<Came>>,
     bell: Arc<Bell>,
 }
 
-pub(crate) enum Came {
+pub(super) enum Came {
     New(Socket, Arc<Client>, Present),
     Back(Box<ConnSlot>),
     /// The connection of that slot has ended in a task.
@@ -51,26 +51,26 @@ impl Wake for Ring {
 }
 
 /// A connection.
-pub(crate) struct ConnSlot {
-    pub(crate) at: usize,
-    pub(crate) line: Line,
-    pub(crate) client: Arc<Client>,
-    pub(crate) parser: Parser,
+pub(super) struct ConnSlot {
+    pub(super) at: usize,
+    pub(super) line: Line,
+    pub(super) client: Arc<Client>,
+    pub(super) parser: Parser,
     /// None while a job or a future has them.
-    pub(crate) parts: Option<Parts>,
+    pub(super) parts: Option<Parts>,
     /// Something may have come that is not read.
-    pub(crate) readable: bool,
+    pub(super) readable: bool,
     /// It has come to its end, which is seen behind what came before.
-    pub(crate) hung: bool,
+    pub(super) hung: bool,
     /// There may be requests that were read and not yet looked at.
-    pub(crate) full: bool,
+    pub(super) full: bool,
     /// It takes part in the next round; and the last one that it took part in.
-    pub(crate) queued: bool,
-    pub(crate) round: u64,
-    pub(crate) _present: Present,
+    pub(super) queued: bool,
+    pub(super) round: u64,
+    pub(super) _present: Present,
 }
 
-pub(crate) enum Place {
+pub(super) enum Place {
     Free,
     /// A task has the connection.
     Away,
@@ -91,17 +91,17 @@ impl Desk {
     }
 
     /// Wakes the reactor when the connection in that slot is to end.
-    pub(crate) fn ring(&self, at: usize) -> Waker {
+    pub(super) fn ring(&self, at: usize) -> Waker {
         Waker::from(Arc::new(Ring(self.bell.clone(), at)))
     }
 
     /// Who came since this was asked last.
-    pub(crate) fn take_who_came(&self) -> Vec<Came> {
+    pub(super) fn take_who_came(&self) -> Vec<Came> {
         std::mem::take(&mut *self.came.borrow_mut())
     }
 
     /// The slots whose connections somebody has wanted to end since this was asked last.
-    pub(crate) fn take_ended(&self) -> Vec<usize> {
+    pub(super) fn take_ended(&self) -> Vec<usize> {
         std::mem::take(&mut *self.bell.ended.lock())
     }
 
@@ -111,7 +111,7 @@ impl Desk {
     }
 
     /// Until something is to be done.
-    pub(crate) async fn wait(&self) {
+    pub(super) async fn wait(&self) {
         tokio::select! {
             biased;
             ready = self.epoll.readable() => {
@@ -126,7 +126,7 @@ impl Desk {
 }
 
 /// Who leaves a task comes this way.
-pub(crate) struct Way(pub(crate) Rc<Desk>, pub(crate) Option<Came>);
+pub(super) struct Way(pub(crate) Rc<Desk>, pub(crate) Option<Came>);
 
 impl Drop for Way {
     fn drop(&mut self) {

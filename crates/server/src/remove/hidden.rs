@@ -2,7 +2,7 @@
 
 use tx::Keys;
 
-use super::plan::Run;
+use super::run::Run;
 use crate::data::{GARBAGE, Head, PARTS};
 use crate::engine::{Error, Result, Tx, Visit};
 

@@ -9,18 +9,14 @@
 //!                    bytes          the note, and whatever is behind it
 //! ```
 //!
-//! A store that changes its values in place keeps the spare one: a full one has no room for a new note, however short, and none is needed to overwrite it.
-//!
-//! For each run: a number whose lower two bits say whether it abandons and whether it has an end, and whose other bits are how many bytes its beginning has in
-//! common with the one before; how many more it has, and these; the same of its end, against its beginning. In place of a run, 0 and 0 begin a sieve: see [`sieve`](super::sieve).
+//! Runs are noted as [`run`](super::run) says. A store that changes its values in place keeps the spare one: a full one has no room for a new note, however short,
+//! and none is needed to overwrite it.
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
 use tx::Keys;
 
-use super::plan::{Run, common};
-use super::sieve::{self, Sieve};
+use super::run::{Run, decode};
 use super::{RECORD, is_no_room, runs_of};
 use crate::data::META;
 use crate::engine::{Engine, Error, Result, Tx};
@@ -198,113 +194,4 @@ fn try_to_keep_spare(engine: &dyn Engine) -> Result<()> {
         }
     }
     Ok(())
-}
-
-// ---- runs as bytes ------------------------------------------------------------------------------------------------
-
-fn number(bytes: &mut Vec<u8>, mut number: usize) {
-    while number >= 0x80 {
-        bytes.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    bytes.push(number as u8);
-}
-
-fn take_number(bytes: &mut &[u8]) -> Option<usize> {
-    let mut number = 0;
-    for shift in (0..28).step_by(7) {
-        let (byte, rest) = bytes.split_first()?;
-        *bytes = rest;
-        number |= usize::from(byte & 0x7f) << shift;
-        if byte & 0x80 == 0 {
-            return Some(number);
-        }
-    }
-    None
-}
-
-fn take_key(bytes: &mut &[u8], before: &[u8], common: usize) -> Option<Vec<u8>> {
-    let len = take_number(bytes)?;
-    let (rest, left) = bytes.split_at_checked(len)?;
-    *bytes = left;
-    Some([before.get(..common)?, rest].concat())
-}
-
-pub(super) fn encode(runs: &[Run]) -> Vec<u8> {
-    let (mut bytes, mut before) = (Vec::new(), &[][..]);
-    for run in runs {
-        if let (Some(sieve), Some(to)) = (&run.sieve, &run.to) {
-            encode_sieve(&mut bytes, &run.from, to, sieve);
-            before = &run.from;
-            continue;
-        }
-        let shared = common(before, &run.from);
-        number(&mut bytes, shared << 2 | usize::from(run.to.is_some()) << 1 | usize::from(run.abandons));
-        number(&mut bytes, run.from.len() - shared);
-        bytes.extend_from_slice(&run.from[shared..]);
-        if let Some(to) = &run.to {
-            let shared = common(&run.from, to);
-            number(&mut bytes, shared);
-            number(&mut bytes, to.len() - shared);
-            bytes.extend_from_slice(&to[shared..]);
-        }
-        before = &run.from;
-    }
-    bytes
-}
-
-fn encode_sieve(bytes: &mut Vec<u8>, from: &[u8], to: &[u8], sieve: &Sieve) {
-    bytes.extend_from_slice(&[0, 0]);
-    for key in [from, to] {
-        number(bytes, key.len());
-        bytes.extend_from_slice(key);
-    }
-    bytes.extend_from_slice(&sieve.seed.to_be_bytes());
-    bytes.extend_from_slice(&[sieve.attempt as u8, sieve.width as u8]);
-    number(bytes, sieve.part);
-    bytes.extend_from_slice(&sieve.bytes);
-}
-
-/// Behind the two zeros.
-fn decode_sieve(bytes: &mut &[u8]) -> Option<Run> {
-    let from = take_key(bytes, &[], 0)?;
-    let to = take_key(bytes, &[], 0)?;
-    let (seed, rest) = bytes.split_first_chunk()?;
-    let ([attempt, width @ 1..=2], mut rest) = rest.split_first_chunk()? else { return None };
-    let (width, part) = (usize::from(*width), take_number(&mut rest)?);
-    let (cells, left) = rest.split_at_checked(sieve::bytes_of(part, width))?;
-    *bytes = left;
-    let attempt = u64::from(*attempt);
-    let sieve = Sieve { seed: u64::from_be_bytes(*seed), attempt, width, part, bytes: cells.to_vec() };
-    Some(Run { sieve: Some(Arc::new(sieve)), ..Run::new(from, Some(to), false) })
-}
-
-fn decode_run(bytes: &mut &[u8], before: &[u8]) -> Option<Run> {
-    let first = take_number(bytes)?;
-    let from = take_key(bytes, before, first >> 2)?;
-    let mut to = None;
-    if first & 2 != 0 {
-        let shared = take_number(bytes)?;
-        to = Some(take_key(bytes, &from, shared)?);
-    }
-    Some(Run::new(from, to, first & 1 != 0))
-}
-
-pub(super) fn decode(mut bytes: &[u8]) -> Option<Vec<Run>> {
-    let mut runs: Vec<Run> = Vec::new();
-    while !bytes.is_empty() {
-        let run = if bytes.starts_with(&[0, 0]) {
-            bytes = &bytes[2..];
-            decode_sieve(&mut bytes)?
-        } else {
-            let before = runs.last().map_or(&[][..], |run| &run.from);
-            decode_run(&mut bytes, before)?
-        };
-        // No range of everything: a key of a client begins with its database.
-        if run.from.is_empty() || run.to.as_ref().is_some_and(|to| *to <= run.from) {
-            return None;
-        }
-        runs.push(run);
-    }
-    Some(runs)
 }

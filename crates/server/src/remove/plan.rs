@@ -6,50 +6,12 @@ use std::sync::Arc;
 
 use tx::Keys;
 
-use super::note::encode;
 use super::record::Changes;
-use super::sieve::{Known, Sieve};
+use super::run::{Run, common, encode};
+use super::sieve::Known;
 use super::{RECORD, head};
 use crate::data::GARBAGE;
 use crate::engine::{Result, Tx};
-
-/// Keys that go, with nothing between them that stays, unless there is a sieve.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Run {
-    pub(super) from: Vec<u8>,
-    /// The first that does not go; none for the first that does not begin as `from`.
-    pub(super) to: Option<Vec<u8>>,
-    /// The elements of collections among them are nobody's from then on.
-    pub(super) abandons: bool,
-    /// Which of them go, and abandon.
-    pub(super) sieve: Option<Arc<Sieve>>,
-}
-
-impl Run {
-    pub(super) fn new(from: Vec<u8>, to: Option<Vec<u8>>, abandons: bool) -> Self {
-        Self { from, to, abandons, sieve: None }
-    }
-
-    pub(super) fn keys(&self) -> Keys {
-        match &self.to {
-            Some(to) => Keys::from(&self.from).until(to),
-            None => Keys::prefix(&self.from),
-        }
-    }
-
-    pub(super) fn has(&self, key: &[u8]) -> bool {
-        let is_in = match &self.to {
-            Some(to) => (&self.from[..]..&to[..]).contains(&key),
-            None => key.starts_with(&self.from),
-        };
-        is_in && self.goes(key).is_some()
-    }
-
-    /// Of a key between the two: none if it stays, otherwise whether its elements are nobody's from then on.
-    pub(super) fn goes(&self, key: &[u8]) -> Option<bool> {
-        self.sieve.as_ref().map_or(Some(self.abandons), |sieve| sieve.goes(key))
-    }
-}
 
 /// Bytes of the note of a sieve beside its cells and the keys it is between, at least.
 const SIEVE: usize = 16;
@@ -70,10 +32,6 @@ struct Open {
     last: Vec<u8>,
     one: bool,
     abandons: Option<bool>,
-}
-
-pub(super) fn common(a: &[u8], b: &[u8]) -> usize {
-    a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
 /// The shortest key above `a`, and not above `b`.

@@ -2,8 +2,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tx::Keys;
 
-use super::note::{decode, encode};
 use super::record::Recording;
+use super::run::{decode, encode};
 use super::sieve::Known;
 use super::*;
 use crate::engine::Visit;

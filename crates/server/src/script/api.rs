@@ -5,9 +5,8 @@ use std::rc::Rc;
 use mlua::{Lua, LuaString, MultiValue, Table, Value};
 
 use super::args::{Answer, Args, Fail, Raised, add};
-use super::convert::hex;
-use super::run::State;
-use super::sha1;
+use super::state::State;
+use crate::sha::{hex, sha1};
 
 /// What is there while a library is loaded, too: levels of the log, the version, and the log.
 pub(super) fn always(lua: &Lua) -> mlua::Result<Table> {
@@ -22,7 +21,7 @@ pub(super) fn always(lua: &Lua) -> mlua::Result<Table> {
     for (name, number) in numbers {
         table.raw_set(name, number)?;
     }
-    table.raw_set("REDIS_VERSION", crate::commands::REDIS_VERSION)?;
+    table.raw_set("REDIS_VERSION", crate::form::REDIS_VERSION)?;
     add(lua, &table, "log", log)?;
     Ok(table)
 }

@@ -2,7 +2,7 @@
 
 use mlua::{Function, IntoLuaMulti, Lua, LuaString, MultiValue, Table, Value};
 
-use super::run::OWN;
+use super::state::OWN;
 
 /// Why a function fails.
 #[derive(Debug)]

@@ -1,8 +1,8 @@
 //! The transaction of a script, which holds a bounded number of bytes: short commands may write much, a copy of a large set as well as a long string.
 
-use super::run::State;
+use super::state::State;
+use crate::clock::Watch;
 use crate::engine::{Error, Keys, Result, Tx, Visit};
-use crate::metrics::Watch;
 
 /// Bytes that a pair takes besides its own.
 const PAIR: usize = 128;

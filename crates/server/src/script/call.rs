@@ -5,22 +5,15 @@ use mlua::{Lua, MultiValue, Value};
 use super::args::{Raised, number};
 use super::convert::Answer;
 use super::numbers::general;
-use super::run::{Ended, MEMORY, State};
-use crate::commands::parts::Fit;
-use crate::commands::{self, Command, Looks, Run, Stop, flag};
-use crate::engine::{self, Tx};
-use crate::job::{run_command, woken};
+use super::state::{Ended, MEMORY, State};
+use crate::command::{Command, Env, Run};
+use crate::dispatch;
+use crate::engine;
+use crate::form::Fit;
+use crate::form::flag;
+use crate::outcome::Stop;
 use crate::reply::Reply;
 use crate::request::{Arguments, Batch};
-use crate::session::Session;
-
-/// What a script has of the transaction it runs in.
-pub(crate) struct Env<'e> {
-    pub(crate) tx: &'e mut dyn Tx,
-    pub(crate) session: &'e mut Session,
-    pub(crate) now: u64,
-    pub(crate) looks: &'e mut Looks,
-}
 
 /// The commands of a script while it runs.
 pub(super) struct Caller<'c, 'e> {
@@ -140,7 +133,7 @@ impl<'c, 'e> Caller<'c, 'e> {
             return refused(text);
         }
         let args = self.batch.arguments(0, &[]);
-        let Some((number, command)) = commands::find(args.get(0)) else {
+        let Some((number, command)) = self.env.commands.find(args.get(0)) else {
             return refused(UNKNOWN);
         };
         if let Some(text) = self.refusal(number, command, &args) {
@@ -154,14 +147,14 @@ impl<'c, 'e> Caller<'c, 'e> {
         }
         self.reply.clear();
         self.reply.three = self.state.three.get();
-        let Env { tx, session, now, looks } = &mut *self.env;
-        let (db, writes) = (session.db, command.is(flag::WRITE));
-        match run_command(command, &args, *tx, session, &mut self.reply, *now, looks) {
+        let (db, writes) = (self.env.session.db, command.is(flag::WRITE));
+        match dispatch::run(command, &args, self.env, &mut self.reply) {
             Ok(()) if self.reply.len() > MEMORY && writes => self.end(no_room()),
             Ok(()) if self.reply.len() > MEMORY => refused("ERR not enough memory for the reply"),
             Ok(()) => {
                 // Who waits for what may come to wait before all is committed.
-                woken(command, &args, db, true, |key| {
+                let session = &mut *self.env.session;
+                dispatch::woken(command, &args, db, true, |key| {
                     session.script.woken.insert(key);
                 });
                 match self.reply.bytes() {
@@ -191,7 +184,8 @@ impl<'c, 'e> Caller<'c, 'e> {
         let wrong = |text: &str| mlua::Error::external(Raised(text.as_bytes().to_vec()));
         self.read(values).map_err(wrong)?;
         let args = self.batch.arguments(0, &[]);
-        let found = commands::find(args.get(0)).filter(|(_, command)| !matches!(command.fit(&args), Fit::Unknown(_)));
+        let found =
+            self.env.commands.find(args.get(0)).filter(|(_, command)| !matches!(command.fit(&args), Fit::Unknown(_)));
         let (number, command) = found.ok_or_else(|| wrong("ERR Invalid command passed to redis.acl_check_cmd()"))?;
         Ok(self.env.session.user.as_ref().is_some_and(|user| {
             (user.may_run(number) || command.is(flag::NO_AUTH))

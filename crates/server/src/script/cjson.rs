@@ -9,7 +9,7 @@ use mlua::{IntoLua, Lua, Table, Value};
 
 use super::args::{Answer, Args, Fail, add, number, type_name};
 use super::numbers::general;
-use super::run::{MEMORY, State};
+use super::state::{MEMORY, State};
 
 /// What scripts can change.
 #[derive(Clone, Copy)]

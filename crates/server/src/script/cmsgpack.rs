@@ -6,7 +6,7 @@ use mlua::{IntoLua, Lua, MultiValue, Table, Value};
 use rmp::Marker;
 
 use super::args::{Answer, Args, Fail, add, number};
-use super::run::{MEMORY, State};
+use super::state::{MEMORY, State};
 
 /// Tables within tables that are written; deeper ones are nil.
 const DEPTH: usize = 16;

@@ -4,16 +4,12 @@ use mlua::{Lua, LuaString, Table, Value};
 
 use super::args::number;
 use super::numbers;
-use super::run::State;
+use super::state::State;
 use crate::reply::Reply;
 use crate::request;
 
 /// Tables within tables of an answer.
 const DEPTH: usize = 1000;
-
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
 
 /// `{err = text}`, of an error that begins with its code.
 pub(super) fn error(lua: &Lua, text: &[u8]) -> mlua::Result<Value> {

@@ -43,7 +43,7 @@ pub(super) fn prefix(text: &[u8]) -> Option<(f64, usize)> {
             let power = rest[end + 1 + signed..].iter().take_while(|byte| byte.is_ascii_digit()).count();
             end += if power > 0 { 1 + signed + power } else { 0 };
         }
-        let value = crate::commands::float(&rest[..end]).ok();
+        let value = crate::numbers::float(&rest[..end]).ok();
         // Of what has no digits the zero counts.
         return Some(value.map_or((sign * 0.0, sign_len + 1), |value| (sign * value, sign_len + end)));
     }

@@ -1,142 +1,31 @@
-//! An interpreter, of which each thread that runs scripts has one; and what ends a script.
+//! An interpreter, of which each thread that runs scripts has one.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use mlua::{Function, HookTriggers, Lua, LuaOptions, LuaString, StdLib, Table, Value, VmState};
 
 use super::args::{Raised, add};
-use super::library::{self, Libraries};
-use super::{End, Long, Sha, api, args, bit, cjson, cmsgpack, convert, strings, structs};
+use super::compiled::{compiled, keep};
+use super::libraries::{self, Libraries};
+use super::state::{MEMORY, OWN, State, Terms};
+use super::{api, args, bit, cjson, cmsgpack, convert, strings, structs};
+use crate::sha::Sha;
 use mlua::chunk::ChunkMode;
 
-use crate::metrics::Watch;
-
-/// Bytes of an interpreter with all that a script makes.
-pub(super) const MEMORY: usize = 64 << 20;
-/// Bytes that the scripts of one transaction may write, publish and answer.
-pub(super) const PASSED: usize = 256 << 20;
-/// Pieces between two looks at the clock.
-const STEPS: u32 = 64;
 /// Bytes of a chunk's name; people are shown 60.
 const NAME: usize = 1024;
 /// Bytes from which on an interpreter is not kept.
 const KEPT: usize = 16 << 20;
-/// Scripts that are kept as they were compiled.
-const COMPILED: usize = 500;
-/// Nanoseconds that one may wait for others without being one that runs long.
-const WAITED: u64 = 2_000_000_000;
 /// Instructions between two looks at the clock.
 const INSTRUCTIONS: u32 = 250;
-/// What the chunk of the sandbox is called.
-pub(super) const OWN: &str = "=cairn";
-
-/// Why a script ends that does not want to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ended {
-    TooLong,
-    /// It runs long, and somebody wants it to end.
-    By(End),
-    /// The transaction cannot go on.
-    Transaction,
-}
-
-/// What the functions of an interpreter know of the script that runs.
-pub(super) struct State {
-    began: Cell<Option<Watch>>,
-    /// Nanoseconds that it may take.
-    budget: Cell<u64>,
-    long: RefCell<Option<Arc<Long>>>,
-    pub(super) ended: Cell<Option<Ended>>,
-    /// What `redis.setresp` says.
-    pub(super) three: Cell<bool>,
-    /// `drand48`, as Redis has it.
-    random: Cell<u64>,
-    /// Bytes that the transaction's scripts have outside of the interpreter for as long as it lasts.
-    pub(super) passed: Cell<usize>,
-    /// Nanoseconds of it that it waited for others, on a thread that serves nobody.
-    pub(super) waited: Cell<u64>,
-    /// Steps since the last look at the clock.
-    steps: Cell<u32>,
-    json: Rc<Cell<cjson::Settings>>,
-}
-
-impl State {
-    /// Whether the script may go on: an error that it cannot catch if not.
-    pub(super) fn go_on(&self) -> mlua::Result<()> {
-        if self.ended.get().is_none() {
-            if let Some(end) = self.long.borrow().as_ref().and_then(|long| long.end()) {
-                self.ended.set(Some(Ended::By(end)));
-            } else if self.began.get().is_some_and(|began| self.spent(began) > self.budget.get()) {
-                self.ended.set(Some(Ended::TooLong));
-            }
-        }
-        self.check()
-    }
-
-    /// What counts: of one that runs long all of it, so that it ends.
-    fn spent(&self, began: Watch) -> u64 {
-        let waited = if self.long.borrow().is_some() { 0 } else { self.waited.get().min(WAITED) };
-        began.nanos().saturating_sub(waited)
-    }
-
-    /// The same, now and then: for each piece of what may be long.
-    pub(super) fn step(&self) -> mlua::Result<()> {
-        self.steps.set(self.steps.get() + 1);
-        if self.steps.get() < STEPS {
-            return Ok(());
-        }
-        self.steps.set(0);
-        self.go_on()
-    }
-
-    /// So many bytes are about to leave the interpreter until the transaction has ended; none that it may not have are copied.
-    pub(super) fn pass(&self, bytes: usize) -> Result<(), &'static str> {
-        let passed = self.passed.get().saturating_add(bytes);
-        if passed > PASSED {
-            return Err(
-                "not enough memory: what scripts of one transaction write, publish and answer is more than 256 MiB",
-            );
-        }
-        self.passed.set(passed);
-        Ok(())
-    }
-
-    /// Whether it has ended.
-    fn check(&self) -> mlua::Result<()> {
-        if self.ended.get().is_none() { Ok(()) } else { Err(mlua::Error::runtime("the script is ended")) }
-    }
-
-    /// From 0 on, and less than 1.
-    pub(super) fn random(&self) -> f64 {
-        let next = self.random.get().wrapping_mul(0x5_DEEC_E66D).wrapping_add(0xB) & 0xFFFF_FFFF_FFFF;
-        self.random.set(next);
-        let most = i32::MAX as u64;
-        ((next >> 17) % most) as f64 / most as f64
-    }
-
-    fn seed(&self, seed: i32) {
-        self.random.set(u64::from(seed as u32) << 16 | 0x330E);
-    }
-}
-
-/// What a script is run with.
-pub(super) struct Terms {
-    pub(super) began: Watch,
-    pub(super) budget: u64,
-    pub(super) long: Option<Arc<Long>>,
-    pub(super) random: u64,
-    /// What scripts before it in the transaction have passed on, and how long they have waited.
-    pub(super) passed: usize,
-    pub(super) waited: u64,
-}
 
 /// An interpreter with the sandbox.
 pub(super) struct Interpreter {
     pub(super) lua: Lua,
     pub(super) state: Rc<State>,
+    json: Rc<Cell<cjson::Settings>>,
     /// What scripts see as globals, and what is behind it.
     env: Table,
     globals: Table,
@@ -192,18 +81,7 @@ impl Interpreter {
     fn new() -> mlua::Result<Self> {
         let libraries = StdLib::TABLE | StdLib::STRING | StdLib::MATH;
         let lua = Lua::new_with(libraries, LuaOptions::new().catch_rust_panics(false))?;
-        let state = Rc::new(State {
-            began: Cell::new(None),
-            budget: Cell::new(0),
-            long: RefCell::new(None),
-            ended: Cell::new(None),
-            three: Cell::new(false),
-            random: Cell::new(0),
-            passed: Cell::new(0),
-            waited: Cell::new(0),
-            steps: Cell::new(0),
-            json: Rc::default(),
-        });
+        let (state, json) = (Rc::new(State::new()), Rc::default());
         let own = state.clone();
         lua.set_global_hook(HookTriggers::new().every_nth_instruction(INSTRUCTIONS), move |_, _| {
             own.go_on().map(|()| VmState::Continue)
@@ -211,12 +89,12 @@ impl Interpreter {
         let sandbox = lua.load(include_str!("sandbox.lua")).set_name(OWN).set_mode(ChunkMode::Text).into_function()?;
         let registered = Rc::default();
         let functions = functions(&lua, &state)?;
-        functions.raw_set("loading", library::loading(&lua, &registered)?)?;
-        let parts = (lua.globals(), functions, modules(&lua, &state)?);
+        functions.raw_set("loading", libraries::loading(&lua, &registered)?)?;
+        let parts = (lua.globals(), functions, modules(&lua, &state, &json)?);
         let (env, globals, redis, run, own): (_, _, _, _, Table) = sandbox.call(parts)?;
         let libraries = Libraries::new(&own, registered)?;
         lua.set_memory_limit(MEMORY)?;
-        Ok(Self { lua, state, env, globals, redis, run, compiled: HashMap::new(), libraries })
+        Ok(Self { lua, state, json, env, globals, redis, run, compiled: HashMap::new(), libraries })
     }
 
     /// The script, or what is wrong with it.
@@ -234,16 +112,8 @@ impl Interpreter {
 
     /// From now on the clock runs.
     pub(super) fn begin(&self, terms: Terms) {
-        let state = &self.state;
-        state.began.set(Some(terms.began));
-        state.budget.set(terms.budget);
-        *state.long.borrow_mut() = terms.long;
-        state.ended.set(None);
-        state.three.set(false);
-        state.random.set(terms.random);
-        state.passed.set(terms.passed);
-        state.waited.set(terms.waited);
-        state.json.set(cjson::Settings::default());
+        self.state.begin(terms);
+        self.json.set(cjson::Settings::default());
     }
 
     /// Runs it: true and what it returns, or false and its error.
@@ -255,29 +125,10 @@ impl Interpreter {
 
     /// Nothing of it is there for the next one to see.
     pub(super) fn end(&self) -> mlua::Result<()> {
-        self.state.began.set(None);
-        *self.state.long.borrow_mut() = None;
+        self.state.end();
         self.globals.raw_set("KEYS", Value::Nil)?;
         self.globals.raw_set("ARGV", Value::Nil)
     }
-}
-
-/// A chunk of this name and environment, or what is wrong with it.
-pub(super) fn compiled(lua: &Lua, body: &[u8], name: &str, env: &Table) -> mlua::Result<Result<Function, String>> {
-    let chunk = lua.load(body).set_name(name).set_mode(ChunkMode::Text).set_environment(env.clone());
-    match chunk.into_function() {
-        Ok(made) => Ok(Ok(made)),
-        Err(mlua::Error::SyntaxError { message, .. }) => Ok(Err(message)),
-        Err(other) => Err(other),
-    }
-}
-
-/// Keeps what was compiled, for the next time.
-pub(super) fn keep(kept: &mut HashMap<Sha, Function>, sha: &Sha, made: &Function) {
-    if kept.len() >= COMPILED {
-        kept.clear();
-    }
-    kept.insert(*sha, made.clone());
 }
 
 /// An error of a function in Rust, as those of Lua are.
@@ -375,12 +226,12 @@ fn functions(lua: &Lua, state: &Rc<State>) -> mlua::Result<Table> {
     Ok(table)
 }
 
-fn modules(lua: &Lua, state: &Rc<State>) -> mlua::Result<Table> {
+fn modules(lua: &Lua, state: &Rc<State>, json: &Rc<Cell<cjson::Settings>>) -> mlua::Result<Table> {
     let table = lua.create_table()?;
     table.raw_set("bit", bit::library(lua)?)?;
     table.raw_set("struct", structs::library(lua)?)?;
     table.raw_set("cmsgpack", cmsgpack::library(lua, state)?)?;
-    table.raw_set("cjson", cjson::library(lua, &state.json, state)?)?;
+    table.raw_set("cjson", cjson::library(lua, json, state)?)?;
     Ok(table)
 }
 
@@ -396,7 +247,11 @@ pub(super) fn text_of(error: &mlua::Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::clock::Watch;
+    use crate::scripts::{Long, Scripts};
 
     fn begun(one: &Interpreter, waited: u64, long: Option<Arc<Long>>) -> mlua::Result<()> {
         let terms = Terms { began: Watch::start(), budget: 0, long, random: 1, passed: 0, waited };
@@ -411,7 +266,7 @@ mod tests {
         let hours = 10_000_000_000_000;
         assert!(begun(&one, 0, None).is_err(), "its time is over");
         assert!(begun(&one, hours, None).is_ok());
-        let scripts = super::super::Scripts::default();
+        let scripts = Scripts::default();
         let long = scripts.begin_long(std::time::Duration::ZERO);
         assert!(begun(&one, hours, Some(long)).is_err(), "it ends");
     }

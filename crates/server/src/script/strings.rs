@@ -7,7 +7,7 @@ use mlua::{Function, Lua, LuaString, MultiValue, Table, Value};
 
 use super::args::{Answer, Args, Fail, add, function};
 use super::pattern::{Capture, Matcher, Stopped};
-use super::run::{MEMORY, State};
+use super::state::{MEMORY, State};
 
 const SPECIAL: &[u8] = b"^$*+?.([%-";
 const TOO_MANY: &str = "not enough memory";

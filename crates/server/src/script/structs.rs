@@ -3,7 +3,7 @@
 use mlua::{IntoLua, Lua, MultiValue, Table, Value};
 
 use super::args::{Answer, Args, Fail, add, number};
-use super::run::MEMORY;
+use super::state::MEMORY;
 
 /// The largest whole number, and string, that a format may name.
 const SIZE_MAX: usize = i32::MAX as usize;

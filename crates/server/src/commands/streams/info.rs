@@ -1,6 +1,6 @@
 //! `XINFO`.
 
-use super::super::parts::second;
+use super::super::second::second;
 use super::super::{Context, NO_KEY, Outcome, int, is};
 use super::groups::{self, Desk, UNKNOWN, Whole};
 use super::xgroup::{help, syntax};

@@ -1,6 +1,4 @@
-//! `XREAD` and `XREADGROUP`; [`blocking`](crate::blocking) waits.
-
-use std::time::Duration;
+//! `XREAD` and `XREADGROUP`; `connection::blocking` waits.
 
 use super::super::{Context, NOT_INT, Outcome, SYNTAX, Stop, WRONG_TYPE, int, is};
 use super::groups::{self, Desk, Whole};
@@ -12,33 +10,6 @@ use crate::request::{Arguments, number};
 
 /// Entries of a stream that one is told who has waited for them, and has not said how many.
 const AFTER_A_WAIT: u64 = 1000;
-/// The longest wait.
-const WAIT_MAX: u64 = u32::MAX as u64 * 1000;
-
-/// What a reader waits for.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Since {
-    /// Its number among those who wait.
-    number: Option<u64>,
-    /// Of each stream the last id when it began to wait.
-    ids: Vec<Id>,
-    /// When the first of the streams expires, in milliseconds of Unix time.
-    pub(crate) ends: Option<u64>,
-    /// How far streams went in which there was nothing for a group: their keys, as they are in the store, and their last ids.
-    pub(crate) seen: Vec<(Vec<u8>, Id)>,
-}
-
-impl Since {
-    pub(crate) fn of(number: u64) -> Self {
-        Self { number: Some(number), ..Self::default() }
-    }
-
-    /// Before it looks again.
-    fn begin(&mut self) {
-        self.ends = None;
-        self.seen.clear();
-    }
-}
 
 /// What is asked for.
 #[derive(Default)]
@@ -49,59 +20,6 @@ struct Asked<'b> {
     group: Option<(&'b [u8], &'b [u8])>,
     no_ack: bool,
     streams: Vec<(&'b [u8], &'b [u8])>,
-}
-
-/// Where words stand among options that are whole.
-#[derive(Default)]
-struct Words {
-    streams: Option<usize>,
-    block: Option<usize>,
-    group: Option<usize>,
-}
-
-fn words(args: &Arguments<'_>) -> Words {
-    let (mut words, mut at) = (Words::default(), 1);
-    while at < args.len() {
-        let values = match args.get(at) {
-            o if is(o, "STREAMS") => {
-                words.streams = Some(at);
-                break;
-            }
-            o if is(o, "BLOCK") => {
-                words.block = Some(at);
-                1
-            }
-            o if is(o, "GROUP") => {
-                words.group = Some(at);
-                2
-            }
-            o if is(o, "COUNT") => 1,
-            _ => 0,
-        };
-        at += 1 + values;
-    }
-    words
-}
-
-/// The streams among the arguments.
-pub(crate) fn keys<'b>(args: &Arguments<'b>) -> Vec<&'b [u8]> {
-    let Some(at) = words(args).streams else { return Vec::new() };
-    args.from(at + 1).take((args.len() - at - 1) / 2).collect()
-}
-
-pub(crate) fn blocks(args: &Arguments<'_>) -> bool {
-    words(args).block.is_some()
-}
-
-/// The group that is read for.
-pub(crate) fn group<'b>(args: &Arguments<'b>) -> Option<&'b [u8]> {
-    words(args).group.map(|at| args.get(at + 1))
-}
-
-/// How long it is to wait; none for ever.
-pub(crate) fn wait_limit(args: &Arguments<'_>) -> Option<Duration> {
-    let asked = number(args.get(words(args).block? + 1)).and_then(|ms| u64::try_from(ms).ok())?;
-    (asked > 0).then(|| Duration::from_millis(asked.min(WAIT_MAX)))
 }
 
 fn asked<'b>(c: &Context<'_>, args: &Arguments<'b>, of_group: bool) -> Outcome<Asked<'b>> {

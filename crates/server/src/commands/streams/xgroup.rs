@@ -1,6 +1,6 @@
 //! `XGROUP`.
 
-use super::super::parts::second;
+use super::super::second::second;
 use super::super::{Context, Outcome, int, is};
 use super::groups::{self, UNKNOWN};
 use super::ids::{any, strict};

@@ -4,7 +4,7 @@ use mlua::{IntoLua, Lua, Value};
 
 use super::super::args::{Answer, Fail};
 use super::super::numbers::prefix;
-use super::super::run::State;
+use super::super::state::State;
 
 enum Token {
     ObjectBegin,

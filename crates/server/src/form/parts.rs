@@ -1,6 +1,6 @@
 //! Commands that are named by two words. Whether there is one, and takes so many arguments, is known before it is queued or run.
 
-use super::{Command, Outcome, SYNTAX, find, is};
+use super::{Form, is, shown};
 use crate::request::Arguments;
 
 /// The second words of a command, and how many arguments they take with both names; at least as many if negative.
@@ -57,7 +57,7 @@ const XGROUP: Parts =
 const XINFO: Parts = &[("consumers", 4), ("groups", 3), ("help", 2), ("stream", -3)];
 
 /// None for a command that has one name. `SENTINEL` says itself what is wrong: its clients send nothing else.
-fn of(command: &Command) -> Option<Parts> {
+fn of(command: &Form) -> Option<Parts> {
     Some(match command.name {
         "acl" => ACL,
         "client" => CLIENT,
@@ -87,7 +87,7 @@ pub(crate) enum Fit {
 
 impl Fit {
     /// What Redis says of what does not fit.
-    pub(crate) fn error(&self, command: &Command) -> Option<String> {
+    pub(crate) fn error(&self, command: &Form) -> Option<String> {
         match self {
             Self::Fits(_) => None,
             Self::Count(name) => Some(format!("ERR wrong number of arguments for '{name}' command")),
@@ -98,7 +98,7 @@ impl Fit {
     }
 }
 
-impl Command {
+impl Form {
     pub(crate) fn fit(&self, args: &Arguments<'_>) -> Fit {
         let takes = |arity: i32| match usize::try_from(arity) {
             Ok(count) => args.len() == count,
@@ -112,17 +112,7 @@ impl Command {
         match parts.iter().find(|(name, _)| is(word, name)) {
             Some((name, arity)) if takes(*arity) => Fit::Fits(Some(name)),
             Some((name, _)) => Fit::Count(format!("{}|{name}", self.name)),
-            None => Fit::Unknown(super::shown(&word[..word.len().min(128)])),
+            None => Fit::Unknown(shown(&word[..word.len().min(128)])),
         }
-    }
-}
-
-/// The second name of the command that runs. What does not fit was refused before.
-pub(super) fn second(args: &Arguments<'_>) -> Outcome<&'static str> {
-    let found = find(args.get(0)).map(|(_, command)| (command, command.fit(args)));
-    match found {
-        Some((_, Fit::Fits(Some(name)))) => Ok(name),
-        Some((command, fit)) => Err(fit.error(command).unwrap_or_else(|| SYNTAX.to_owned()).into()),
-        None => Err(SYNTAX.into()),
     }
 }

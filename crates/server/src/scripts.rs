@@ -1,19 +1,19 @@
-//! Scripts that are known by their digests, and those that run long.
+//! Scripts that are known by their digests, those that run long, and what is known of those in a transaction.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicU8, AtomicUsize};
 use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, RwLock};
 
-use super::{Sha, unhex};
-use crate::metrics::Watch;
+use crate::clock::Watch;
 use crate::request::Arguments;
+use crate::sha::{Sha, unhex};
 
 /// Scripts that are known by their digests, and their bytes.
 const SCRIPTS: usize = 10_000;
-pub(super) const BYTES: usize = 64 << 20;
+pub(crate) const BYTES: usize = 64 << 20;
 
 /// What a server knows of scripts. It is lost with it.
 #[derive(Default)]
@@ -76,11 +76,11 @@ impl Known {
 }
 
 impl Scripts {
-    pub(super) fn find(&self, sha: &Sha) -> Option<Arc<[u8]>> {
+    pub(crate) fn find(&self, sha: &Sha) -> Option<Arc<[u8]>> {
         self.known.read().by_sha.get(sha).map(|script| script.body.clone())
     }
 
-    pub(super) fn add(&self, sha: Sha, body: &[u8], loaded: bool) {
+    pub(crate) fn add(&self, sha: Sha, body: &[u8], loaded: bool) {
         let known = self.known.read().by_sha.get(&sha).is_some_and(|script| script.loaded || !loaded);
         if !known {
             self.known.write().add(sha, body, loaded);
@@ -190,7 +190,7 @@ const TOLD: usize = 32;
 const TOLD_BYTES: usize = 128;
 
 impl Now {
-    pub(super) fn new(function: bool, name: &str, args: &Arguments<'_>) -> Self {
+    pub(crate) fn new(function: bool, name: &str, args: &Arguments<'_>) -> Self {
         let command = args.from(0).take(TOLD).map(|arg| arg[..arg.len().min(TOLD_BYTES)].to_vec()).collect();
         Self { function, name: name.to_owned(), command }
     }
@@ -199,9 +199,9 @@ impl Now {
 /// A script that runs long, or a transaction with scripts.
 #[derive(Debug)]
 pub(crate) struct Long {
-    pub(super) began: Watch,
+    pub(crate) began: Watch,
     /// Nanoseconds.
-    pub(super) limit: u64,
+    pub(crate) limit: u64,
     /// An [`End`]; 0 if it may go on.
     end: AtomicU8,
     /// Which of the transaction's; none before the first.
@@ -210,11 +210,11 @@ pub(crate) struct Long {
 }
 
 impl Long {
-    pub(super) fn runs(&self, now: impl FnOnce() -> Now) {
+    pub(crate) fn runs(&self, now: impl FnOnce() -> Now) {
         *self.now.lock() = Some(now());
     }
 
-    pub(super) fn end(&self) -> Option<End> {
+    pub(crate) fn end(&self) -> Option<End> {
         match self.end.load(SeqCst) {
             0 => None,
             1 => Some(End::Killed),
@@ -227,5 +227,32 @@ impl Long {
 impl Drop for Long {
     fn drop(&mut self) {
         self.longs.fetch_sub(1, SeqCst);
+    }
+}
+
+/// What a connection knows of the scripts in its transaction.
+#[derive(Default)]
+pub(crate) struct Running {
+    /// They may take long.
+    pub(crate) long: Option<Arc<Long>>,
+    /// They take longer than they may where they run.
+    pub(crate) leaves: bool,
+    /// When the first began.
+    pub(crate) began: Option<Watch>,
+    /// Bytes that they have passed on: `PASSED` at most.
+    pub(crate) passed: usize,
+    /// Nanoseconds that they have waited for locks.
+    pub(crate) waited: u64,
+    /// Keys as they are in the store, at which somebody may wait.
+    pub(crate) woken: BTreeSet<Vec<u8>>,
+}
+
+impl Running {
+    /// The transaction begins, or begins again.
+    pub(crate) fn begin(&mut self) {
+        (self.leaves, self.began, self.passed, self.waited) = (false, None, 0, 0);
+        if !self.woken.is_empty() {
+            self.woken.clear();
+        }
     }
 }

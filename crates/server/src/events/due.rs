@@ -1,22 +1,11 @@
-//! Tells of keys that have expired. The store removes them in silence and in its own time, so while somebody wants to be told, the server remembers when which key expires.
+//! When which key expires, as far as it is known: the store removes keys in silence and in its own time, so while somebody wants to be told, the server remembers.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::ControlFlow;
-use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
 
-use tx::Keys;
+use super::Expiry;
 
-use super::{Expiry, Told, class};
-use crate::data::DATABASES;
-use crate::engine::Result;
-use crate::shared::{Shared, now};
-
-/// Between two looks at what is due.
-const PAUSE: Duration = Duration::from_millis(50);
 /// Keys that are looked at in one transaction.
-const AT_ONCE: usize = 1000;
+pub(crate) const AT_ONCE: usize = 1000;
 
 /// When keys, as they are in the store, expire.
 #[derive(Default)]
@@ -24,7 +13,7 @@ pub(super) struct Due {
     moments: BTreeMap<(u64, Vec<u8>), ()>,
     keys: BTreeMap<Vec<u8>, u64>,
     /// While the store is looked through: keys that have changed, and databases that were emptied, since a look began.
-    touched: Option<(BTreeSet<Vec<u8>>, BTreeSet<u8>)>,
+    pub(super) touched: Option<(BTreeSet<Vec<u8>>, BTreeSet<u8>)>,
 }
 
 impl Due {
@@ -74,7 +63,7 @@ impl Due {
     }
 
     /// What a look has found, which began when `touched` was set, unless more is known of it since; nothing of one that began before all was forgotten.
-    fn found(&mut self, all: Vec<(Vec<u8>, u64)>) {
+    pub(super) fn found(&mut self, all: Vec<(Vec<u8>, u64)>) {
         let Some((keys, databases)) = self.touched.take() else { return };
         for (key, moment) in all {
             if !keys.contains(&key) && !key.first().is_some_and(|db| databases.contains(db)) {
@@ -84,7 +73,7 @@ impl Due {
     }
 
     /// Some that are due, and when they were.
-    fn some(&self, now: u64) -> Vec<(Vec<u8>, u64)> {
+    pub(super) fn some(&self, now: u64) -> Vec<(Vec<u8>, u64)> {
         let due = self.moments.range(..(now + 1, Vec::new())).take(AT_ONCE);
         due.map(|((moment, key), ())| (key.clone(), *moment)).collect()
     }
@@ -98,89 +87,6 @@ impl Due {
             }
         }
     }
-}
-
-/// Looks after it as long as the server runs.
-pub(crate) async fn run(shared: Arc<Shared>) {
-    loop {
-        if !shared.events.wants(class::EXPIRED) {
-            shared.events.changed.notified().await;
-            continue;
-        }
-        let (worker, changes) = (shared.clone(), shared.events.changes.load(Relaxed));
-        if !matches!(tokio::task::spawn_blocking(move || seed(&worker)).await, Ok(Ok(()))) {
-            tokio::time::sleep(PAUSE).await;
-            continue;
-        }
-        while shared.events.wants(class::EXPIRED) && shared.events.changes.load(Relaxed) == changes {
-            let due = shared.events.line.lock().due.some(now());
-            let first = due.first().cloned();
-            let is_all = due.len() < AT_ONCE;
-            let worker = shared.clone();
-            let told = match first {
-                None => Ok(Ok(())),
-                Some(_) => tokio::task::spawn_blocking(move || tell(&worker, &due)).await,
-            };
-            if let Ok(Err(error)) = told {
-                tracing::warn!("that keys have expired was not told yet: {error}");
-            }
-            // Some may be told only when transactions in front of them are committed.
-            let waits = || shared.events.line.lock().due.some(now()).first() == first.as_ref();
-            if is_all || waits() {
-                tokio::time::sleep(PAUSE).await;
-            }
-        }
-    }
-}
-
-/// All keys that are to expire.
-fn seed(shared: &Shared) -> Result<()> {
-    let mut next = vec![0];
-    while let Some(from) = Some(std::mem::take(&mut next)).filter(|from| !from.is_empty()) {
-        // The line is not held while the store is looked at: who waits for it may hold what this waits for.
-        shared.events.line.lock().due.touched = Some(Default::default());
-        let mut found = Vec::new();
-        shared.look(&mut |tx| {
-            let (mut failed, mut seen) = (None, 0);
-            (found, next) = (Vec::new(), Vec::new());
-            tx.scan(Keys::from(&from).until(&[DATABASES]), &mut |key, _| {
-                if seen == AT_ONCE {
-                    next = key.to_vec();
-                    return ControlFlow::Break(());
-                }
-                seen += 1;
-                match tx.expires(key) {
-                    Ok(Some(moment)) => found.push((key.to_vec(), moment)),
-                    Ok(None) => {}
-                    Err(error) => failed = Some(error),
-                }
-                ControlFlow::Continue(())
-            })?;
-            failed.map_or(Ok(()), Err)
-        })?;
-        shared.events.line.lock().due.found(found);
-    }
-    Ok(())
-}
-
-/// Tells of those that are gone. Its place in line is behind all that the look has seen: what one of these has done to a key is known when its turn comes. A key that is there again was
-/// made anew by one of these, which tells that it had expired, and must still know it.
-fn tell(shared: &Arc<Shared>, due: &[(Vec<u8>, u64)]) -> Result<()> {
-    let (mut missing, mut delayed) = (Vec::new(), Vec::new());
-    shared.look(&mut |tx| {
-        (missing, delayed) = (Vec::new(), Vec::new());
-        for (key, moment) in due {
-            match tx.get(key)? {
-                None => missing.push((key.clone(), *moment)),
-                Some(_) => delayed.push((key.clone(), *moment, tx.expires(key)?)),
-            }
-        }
-        Ok(())
-    })?;
-    if let Some(ticket) = shared.events.ticket(shared, Told { missing, delayed, ..Told::default() }) {
-        ticket.tell();
-    }
-    Ok(())
 }
 
 #[cfg(test)]

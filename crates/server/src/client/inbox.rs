@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use parking_lot::Mutex;
 
-use super::{Name, Of};
 use crate::config::SubscriberLimit;
 use crate::reply::Reply;
+use crate::topic::{Name, Of};
 
 /// Bytes that are kept for a subscriber, whatever is allowed.
 const MOST: usize = 512 << 20;
@@ -19,15 +19,15 @@ const OVERHEAD: usize = 64;
 const KEPT: usize = 64;
 
 pub(crate) struct Message {
-    pub(super) to: Of,
-    pub(super) channel: Arc<[u8]>,
-    pub(super) payload: Arc<[u8]>,
+    pub(crate) to: Of,
+    pub(crate) channel: Arc<[u8]>,
+    pub(crate) payload: Arc<[u8]>,
 }
 
 pub(crate) struct Item {
-    pub(super) message: Arc<Message>,
+    pub(crate) message: Arc<Message>,
     /// The pattern that brings it, if it is not its channel.
-    pub(super) pattern: Option<Name>,
+    pub(crate) pattern: Option<Name>,
 }
 
 impl Item {
@@ -36,7 +36,7 @@ impl Item {
         self.message.channel.len() + self.message.payload.len() + pattern + OVERHEAD
     }
 
-    pub(super) fn say(&self, reply: &mut Reply) {
+    pub(crate) fn say(&self, reply: &mut Reply) {
         let Message { to, channel, payload } = &*self.message;
         reply.push(if self.pattern.is_some() { 4 } else { 3 });
         match &self.pattern {
@@ -71,7 +71,7 @@ struct Queue {
     over_since: u64,
 }
 
-pub(super) enum Put {
+pub(crate) enum Put {
     /// The subscriber does not know that there is something.
     First,
     Behind,
@@ -86,7 +86,7 @@ impl std::fmt::Debug for Inbox {
 }
 
 impl Inbox {
-    pub(super) fn put(&self, item: Item, limit: SubscriberLimit, now: u64) -> Put {
+    pub(crate) fn put(&self, item: Item, limit: SubscriberLimit, now: u64) -> Put {
         let mut queue = self.queue.lock();
         // Looked at under the lock: who closes it empties it behind that.
         if !self.is_open() {
@@ -133,11 +133,11 @@ impl Inbox {
     }
 
     /// Messages that are yet to be taken.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.queue.lock().items.len()
     }
 
-    pub(super) fn take(&self) -> Option<Item> {
+    pub(crate) fn take(&self) -> Option<Item> {
         let mut queue = self.queue.lock();
         let item = queue.items.pop_front()?;
         queue.taken += item.bytes();
@@ -158,7 +158,7 @@ impl Inbox {
         }
     }
 
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         self.open.store(false, SeqCst);
         self.queue.lock().clear();
     }

@@ -10,12 +10,15 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Notify;
 
-use crate::commands::{Ask, Since, Timeout, WaitLimit, streams};
-use crate::connection::{Heard, deliver, hear, outcome_of, write};
+use super::ended::outcome_of;
+use super::messages::deliver;
+use crate::clock::now;
+use crate::command::{Ask, Timeout, WaitLimit};
 use crate::data::stored;
+use crate::form::streams;
+use crate::io::{Heard, hear, write};
 use crate::job::{Job, Parts};
-use crate::readers::Reading;
-use crate::shared::now;
+use crate::readers::{Reading, Since};
 use crate::thread::Thread;
 use crate::waiters::Waiting;
 
@@ -24,7 +27,7 @@ const AHEAD: usize = 1 << 20;
 const NOTHING: [&[u8]; 3] = [b"*-1\r\n", b"$-1\r\n", b"_\r\n"];
 
 /// Runs request `at` until it has found something, its time is over, or its client is gone.
-pub(crate) async fn wait(
+pub(super) async fn wait(
     mut parts: Parts,
     at: usize,
     timeout: Timeout,
@@ -91,7 +94,7 @@ pub(crate) async fn wait(
 }
 
 /// The same for request `at` that reads streams.
-pub(crate) async fn read(
+pub(super) async fn read(
     mut parts: Parts,
     at: usize,
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
@@ -147,7 +150,7 @@ pub(crate) async fn read(
 const LOOK: Duration = Duration::from_millis(2);
 
 /// Asks until the answer is good enough, the client's time is over, or it is gone. What it asks about is what there was when it began.
-pub(crate) async fn ask_again(
+pub(super) async fn ask_again(
     mut parts: Parts,
     at: usize,
     ask: Ask,
@@ -280,7 +283,7 @@ async fn end(until: Option<tokio::time::Instant>) {
 
 /// For ever if it is 0.
 fn seconds(text: &[u8]) -> Result<Option<Duration>, &'static str> {
-    let number = crate::commands::float(text).ok().filter(|number| number.is_finite());
+    let number = crate::numbers::float(text).ok().filter(|number| number.is_finite());
     let number = number.ok_or("ERR timeout is not a float or out of range")?;
     if number < 0.0 {
         return Err("ERR timeout is negative");

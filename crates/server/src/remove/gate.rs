@@ -7,14 +7,8 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use crate::data::{GARBAGE, Head};
-use crate::engine::{Result, Run, Tx};
-use crate::remove::{Hidden, Hiding};
-use crate::script::End;
-use crate::shared::Shared;
+use super::hidden::Hidden;
 
-/// From here on keys go in steps.
-pub(crate) const AT_ONCE: usize = 4096;
 /// Counts: a thread has one, so that threads rarely share one.
 const COUNTS: usize = 32;
 /// Between two times that those inside are asked to leave.
@@ -149,51 +143,6 @@ impl Closed<'_> {
     pub(crate) fn hide(&self, hidden: Option<Hidden>) {
         self.gate.hide(hidden);
     }
-}
-
-impl Shared {
-    /// Inside the gate, where nothing is seen in parts.
-    pub(crate) fn enter(&self) -> Inside<'_> {
-        self.gate.enter()
-    }
-
-    /// Nobody is inside any more. Scripts that run long are ended: all others would wait for them.
-    pub(crate) fn close(&self) -> Closed<'_> {
-        self.gate.close(&|| {
-            self.scripts.end_long(End::Steps);
-        })
-    }
-
-    /// Looks at the store without the gate: at what nobody is to see, neither.
-    pub(crate) fn look(&self, run: Run<'_>) -> Result<()> {
-        match self.gate.hidden() {
-            None => self.engine.read(run),
-            Some(hidden) => self.engine.read(&mut |tx| run(&mut Hiding::new(tx, &hidden))),
-        }
-    }
-
-    /// Goes on with a removal that waits for room. The caller's thread has nobody inside the gate.
-    pub(crate) fn end_unfinished(&self) -> Result<()> {
-        if self.gate.hidden().is_none() {
-            return Ok(());
-        }
-        let closed = self.close();
-        let Some(hidden) = closed.hidden() else { return Ok(()) };
-        crate::remove::finish_hidden(&*self.engine, &hidden)?;
-        closed.hide(None);
-        Ok(())
-    }
-}
-
-/// Removes keys. Elements are swept later, of short collections too: to find them one by one would take a scan for each.
-pub(crate) fn remove(tx: &mut dyn Tx, keys: Vec<(Vec<u8>, Option<Head>)>) -> Result<()> {
-    for (key, head) in keys {
-        if let Some(head) = head {
-            tx.put(&[&[GARBAGE], &head.id.to_be_bytes()[..]].concat(), &[], None)?;
-        }
-        tx.delete(&key)?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

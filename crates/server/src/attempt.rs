@@ -1,0 +1,148 @@
+//! Attempts at a transaction, until it is durable or given up: what is tried when there is no room, and what is told when nothing helps.
+
+use std::cell::Cell;
+use std::panic::AssertUnwindSafe;
+
+use crate::clock::Watch;
+use crate::engine::{Error, Result, Tx};
+use crate::events;
+use crate::evict::{Tries, make_room};
+use crate::failpoints::Step;
+use crate::metrics::Recorder;
+use crate::remove::{Brief, Hiding, Inside};
+use crate::shared::Shared;
+use crate::work::Work;
+
+/// Bytes of deletions from which on a transaction that may find no room goes in steps at once: some thousand keys.
+const LARGE: u64 = 256 << 10;
+
+/// A bug in a command is that request's answer, and not the end of those who wait with it.
+fn attempt_safely(shared: &Shared, work: &mut dyn Work, tx: &mut dyn Tx) -> Result<()> {
+    std::panic::catch_unwind(AssertUnwindSafe(|| work.attempt(tx))).unwrap_or_else(|_| {
+        tracing::error!("a command has panicked, which is a bug; its transaction is given up");
+        let error = Error::Other("internal error: see the server's log".to_owned());
+        if shared.failpoints.skips(Step::PanicGivesUp) {
+            work.fail(&error);
+            return Ok(());
+        }
+        Err(error)
+    })
+}
+
+/// Once a barrier has failed, transactions fail for reasons that follow from it, as conflicts with one that never ends. That is what is to be told.
+fn reason(shared: &Shared, error: Error) -> Error {
+    shared.engine.healthy().err().unwrap_or(error)
+}
+
+/// The client is told that its write may be there: were it run again, it would be refused, and be told that nothing is written.
+pub(crate) fn end_in_doubt(shared: &Shared, work: &mut dyn Work, error: &Error) {
+    if !shared.failpoints.skips(Step::FailureTold) {
+        work.end_in_doubt(error);
+    }
+}
+
+/// Why steps ended early. Those before were durable, and the answer is for all of them.
+fn reason_of_steps(shared: &Shared, error: Error) -> Error {
+    match reason(shared, error) {
+        Error::Stopped(why) => Error::InDoubt(why),
+        other => other,
+    }
+}
+
+/// The same for who is inside the gate, without what nobody is to see. With somewhere to say so, it ends when it has taken much out.
+pub(crate) fn attempt_inside(
+    shared: &Shared,
+    work: &mut dyn Work,
+    tx: &mut dyn Tx,
+    inside: &Inside<'_>,
+    ended: Option<&Cell<bool>>,
+) -> Result<()> {
+    match (inside.hidden(), ended) {
+        (Some(hidden), _) => attempt_safely(shared, work, &mut Hiding::new(tx, hidden)),
+        (None, Some(ended)) => attempt_safely(shared, work, &mut Brief::new(tx, LARGE, ended)),
+        (None, None) => attempt_safely(shared, work, tx),
+    }
+}
+
+/// That is the answer, unless it is to be run elsewhere.
+fn give_up(work: &mut dyn Work, error: &Error) {
+    if !work.leaves() {
+        work.fail(error);
+    }
+}
+
+/// Runs it on this thread.
+pub(crate) fn run_at_once(shared: &Shared, recorder: &Recorder, work: &mut dyn Work) {
+    // Whether it may be found to be for steps before all of it was tried in vain.
+    let mut brief = true;
+    let mut tries = Tries::default();
+    loop {
+        let mut attempts = 0;
+        let writes = work.writes();
+        // What runs long would keep everybody outside of the gate.
+        let steps = !work.is_long();
+        let (one, ended) = (brief && steps && writes && work.is_one(), Cell::new(false));
+        let inside = shared.enter();
+        let mut attempt = |tx: &mut dyn Tx| {
+            attempts += 1;
+            let brief = one && (attempts > 1 || shared.was_full_lately());
+            attempt_inside(shared, work, tx, &inside, brief.then_some(&ended))
+        };
+        let began = writes.then(Watch::start);
+        let result = match writes {
+            true => shared.engine.write(&mut attempt),
+            false => shared.engine.read(&mut attempt),
+        };
+        drop(inside);
+        if let (Some(began), Ok(())) = (began, &result) {
+            recorder.commits.add(began.nanos(), 1);
+        }
+        recorder.transactions.add(1);
+        recorder.conflicts.add(u64::saturating_sub(attempts, 1));
+        if writes {
+            let no_room = matches!(result, Err(Error::Full(_) | Error::Memory(_)));
+            if no_room && steps && !work.leaves() && make_room(shared, work.bytes(), &mut tries) {
+                continue;
+            }
+            if matches!(result, Err(Error::Full(_) | Error::LogFull(_))) {
+                shared.note_full();
+            }
+        }
+        match result {
+            Ok(()) => return,
+            Err(error @ Error::InDoubt(_)) if writes => return end_in_doubt(shared, work, &error),
+            Err(_) if ended.get() => match in_steps(shared, work, true) {
+                Ok(true) => return,
+                Ok(false) => brief = false,
+                Err(Error::Again | Error::Conflict(_) | Error::Flush(_)) => {}
+                Err(error) => return give_up(work, &reason_of_steps(shared, error)),
+            },
+            Err(Error::Again) => {}
+            Err(_) if work.narrow() => {}
+            Err(Error::Flush(databases)) => match shared.flush_in_steps(&databases) {
+                Ok(()) => {
+                    work.flushed();
+                    if let Some(itself) = shared.itself.upgrade() {
+                        events::emptied(&itself, &databases);
+                    }
+                    return;
+                }
+                Err(error) => return give_up(work, &reason_of_steps(shared, error)),
+            },
+            Err(_) if shared.failpoints.skips(Step::FailureTold) => return,
+            Err(full @ (Error::Full(_) | Error::LogFull(_))) if writes && steps => {
+                match in_steps(shared, work, false) {
+                    Ok(true) => return,
+                    Ok(false) => return give_up(work, &reason(shared, full)),
+                    Err(Error::Again | Error::Conflict(_) | Error::Flush(_)) => {}
+                    Err(error) => return give_up(work, &reason_of_steps(shared, error)),
+                }
+            }
+            Err(error) => return give_up(work, &reason(shared, error)),
+        }
+    }
+}
+
+fn in_steps(shared: &Shared, work: &mut dyn Work, is_worth_it: bool) -> Result<bool> {
+    shared.in_steps(is_worth_it, &mut |tx| attempt_safely(shared, work, tx))
+}

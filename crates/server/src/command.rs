@@ -1,0 +1,127 @@
+//! Commands: their forms, and what runs them.
+
+use std::ops::Deref;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use crate::context::{Context, Looks};
+use crate::engine::Tx;
+use crate::form::{Catalogue, Form, streams};
+use crate::outcome::Outcome;
+use crate::reply::Reply;
+use crate::request::Arguments;
+use crate::session::Session;
+
+/// A command: its form, and what runs it.
+pub(crate) struct Command {
+    pub(crate) form: Form,
+    pub(crate) run: Run,
+}
+
+impl Deref for Command {
+    type Target = Form;
+
+    fn deref(&self) -> &Form {
+        &self.form
+    }
+}
+
+impl Command {
+    /// Whether it runs in a transaction and is done then, whatever it finds.
+    pub(crate) fn is_at_once(&self, args: &Arguments<'_>) -> bool {
+        match self.run {
+            Run::Data(_) => true,
+            Run::Read(_) => !streams::blocks(args),
+            _ => false,
+        }
+    }
+}
+
+/// What runs a command.
+#[derive(Clone, Copy)]
+pub(crate) enum Run {
+    /// On data: in a transaction, alone or with others. It may be run again, so it must do nothing outside of its context.
+    Data(fn(&mut Context<'_>, &Arguments<'_>) -> Outcome),
+    /// On the connection or the server, at once. It may be run again if it stands between `MULTI` and `EXEC`.
+    Session(fn(&mut Session, &Arguments<'_>, &mut Reply) -> Outcome),
+    /// The same, until it finds something if it is told to block; between `MULTI` and `EXEC` once.
+    Read(fn(&mut Context<'_>, &Arguments<'_>) -> Outcome),
+    /// On data, until it finds something; between `MULTI` and `EXEC` once.
+    Block(fn(&mut Context<'_>, &Arguments<'_>) -> Outcome, Timeout),
+    /// On the server, again until the answer is good enough or its time is over; between `MULTI` and `EXEC` once.
+    Await(Ask),
+    /// A script: commands on data, and on the connection, in a transaction.
+    Script(fn(&mut Env<'_>, &Arguments<'_>, &mut Reply) -> Outcome),
+    /// By the connection itself: it needs what [`Session`] has not.
+    Connection(Special),
+}
+
+/// Which argument says how long to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Timeout {
+    First,
+    Last,
+}
+
+/// Answers with what there is. What it is about is in the third argument from the first time on.
+pub(crate) type Ask = fn(&Session, &Arguments<'_>, &mut Option<u64>, &mut Reply) -> Outcome<WaitLimit>;
+
+/// How long a client waits for a better answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WaitLimit {
+    /// It is as good as it was asked for.
+    Enough,
+    /// In all.
+    For(Duration),
+    Forever,
+}
+
+/// What the connection does itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Special {
+    Exec,
+    Watch,
+}
+
+/// What a command has of the transaction it runs in.
+pub(crate) struct Env<'e> {
+    pub(crate) tx: &'e mut dyn Tx,
+    pub(crate) session: &'e mut Session,
+    pub(crate) now: u64,
+    pub(crate) looks: &'e mut Looks,
+    /// The commands that there are.
+    pub(crate) commands: &'static LazyLock<Table>,
+}
+
+/// Commands by their numbers.
+pub(crate) struct Table {
+    all: Vec<&'static Command>,
+    forms: Catalogue,
+}
+
+impl Table {
+    /// In any order.
+    pub(crate) fn of(mut all: Vec<&'static Command>) -> Self {
+        all.sort_unstable_by_key(|command| command.name);
+        let forms = Catalogue::new(all.iter().map(|command| &command.form));
+        Self { all, forms }
+    }
+
+    pub(crate) fn forms(&self) -> &Catalogue {
+        &self.forms
+    }
+
+    /// The command of that name, however it is written, and its number.
+    pub(crate) fn find(&self, name: &[u8]) -> Option<(usize, &'static Command)> {
+        let number = self.forms.find(name)?;
+        Some((number, self.all.get(number)?))
+    }
+}
+
+impl Deref for Table {
+    type Target = [&'static Command];
+
+    fn deref(&self) -> &Self::Target {
+        &self.all
+    }
+}

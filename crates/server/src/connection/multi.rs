@@ -1,0 +1,127 @@
+//! `MULTI`, `EXEC` and `WATCH`: what is queued, and what becomes of it.
+
+use super::ended::{note_slow, outcome_of};
+use super::messages::hear_first;
+use crate::command::Command;
+use crate::commands::{self, COMMANDS};
+use crate::data::stored;
+use crate::engine;
+use crate::failpoints::Step;
+use crate::form::flag;
+use crate::job::{Job, Parts};
+use crate::outcome::Stop;
+use crate::shared::Shared;
+use crate::thread::Thread;
+
+/// Keys that a connection may watch.
+const WATCHED: usize = 100_000;
+
+pub(super) fn queue(mut parts: Parts, at: usize, number: usize, command: &'static Command) -> Parts {
+    let most = parts.session.shared.settings().request;
+    let args = parts.batch.arguments(at, &parts.input);
+    let Some(queued) = &mut parts.session.multi else { return parts };
+    let fits = queued.batch.copied() + args.from(0).map(|arg| arg.len() + 64).sum::<usize>() <= most
+        && queued.batch.len() < 1 << 20;
+    if command.is(flag::NO_MULTI) || !fits {
+        queued.broken = true;
+        parts.reply.error(if fits {
+            "ERR Command not allowed inside a transaction"
+        } else {
+            "ERR the transaction is too large"
+        });
+        return parts;
+    }
+    queued.batch.push_copy(&args);
+    queued.commands.push(number);
+    parts.session.client.state.lock().queued = Some(queued.batch.len());
+    parts.reply.simple("QUEUED");
+    parts
+}
+
+pub(super) async fn exec(mut parts: Parts, thread: &Thread) -> Parts {
+    let Some(queued) = parts.session.multi.take() else {
+        parts.reply.error("ERR EXEC without MULTI");
+        return parts;
+    };
+    {
+        let mut state = parts.session.client.state.lock();
+        (state.queued, state.watched) = (None, 0);
+    }
+    if queued.broken {
+        parts.session.watched.clear();
+        parts.reply.error("EXECABORT Transaction discarded because of previous errors.");
+        return parts;
+    }
+    // What was queued is slow, not that which runs it.
+    let (began, ran) = (thread.tick(), false);
+    let Parts { session, reply, input, batch, commands, mark, .. } = parts;
+    let no_input = Vec::new();
+    let command = |(at, number): (usize, usize)| {
+        let args = queued.batch.arguments(at, &no_input);
+        COMMANDS.get(number).map(|command| (number, commands::of_words(command, &args)))
+    };
+    let queue = queued.commands.into_iter().enumerate().map(command).collect();
+    let mut inner = Parts { session, reply, input: no_input, batch: queued.batch, commands: queue, ran, mark };
+    let shared = &thread.shared;
+    if shared.failpoints.skips(Step::OneTransaction) {
+        inner.reply.array(inner.batch.len());
+        for at in 0..inner.batch.len() {
+            inner = thread.executor.run(Job::batch(inner, at..at + 1)).await.parts;
+        }
+        return Parts { input, batch, commands, ..inner };
+    }
+    if shared.failpoints.skips(Step::WatchedInside) {
+        let watched = std::mem::take(&mut inner.session.watched);
+        let keys: Vec<Vec<u8>> = watched.keys().cloned().collect();
+        if versions(shared, &keys).is_ok_and(|now| !now.iter().eq(watched.values())) {
+            inner.reply.null_array();
+            return Parts { input, batch, commands, ..inner };
+        }
+    }
+    let mut job = thread.executor.run(Job::exec(inner)).await;
+    job.wake();
+    hear_first(&mut job.parts);
+    job.parts.session.publish_deferred();
+    job.count();
+    note_slow(&job.parts, 0..job.done, thread, thread.tick() - began);
+    Parts { input, batch, commands, ran, ..job.parts }
+}
+
+/// What keys, as they are in the store, have at this moment.
+fn versions(shared: &Shared, keys: &[Vec<u8>]) -> engine::Result<Vec<Option<u64>>> {
+    let mut versions = Vec::new();
+    shared.look(&mut |tx| {
+        versions = keys.iter().map(|key| tx.version(key)).collect::<Result<_, _>>()?;
+        Ok(())
+    })?;
+    Ok(versions)
+}
+
+pub(super) fn watch(mut parts: Parts, at: usize, thread: &Thread) -> Parts {
+    if parts.session.multi.is_some() {
+        parts.reply.error("ERR WATCH inside MULTI is not allowed");
+        return parts;
+    }
+    let args = parts.batch.arguments(at, &parts.input);
+    let keys: Vec<Vec<u8>> = args.from(1).map(|key| stored(parts.session.db, key)).collect();
+    let seen = versions(&thread.shared, &keys);
+    let watched = &mut parts.session.watched;
+    let outcome = match seen {
+        _ if watched.len() + keys.len() > WATCHED => {
+            Err(Stop::Error(format!("ERR more than {WATCHED} keys are watched")))
+        }
+        Err(error) => Err(Stop::Engine(error)),
+        Ok(versions) => {
+            // What was watched before must be as it was then.
+            for (key, version) in keys.into_iter().zip(versions) {
+                watched.entry(key).or_insert(version);
+            }
+            parts.session.client.state.lock().watched = parts.session.watched.len();
+            parts.reply.ok();
+            Ok(())
+        }
+    };
+    let mark = parts.reply.len();
+    outcome_of(&mut parts.reply, mark, outcome, thread);
+    parts
+}

@@ -1,0 +1,67 @@
+//! Why a request is not even tried.
+
+use crate::command::{Command, Run, Special};
+use crate::form::flag;
+use crate::request::Arguments;
+use crate::session::Session;
+
+/// Why a request is not even tried.
+pub(super) fn refusal(session: &Session, number: usize, command: &Command, args: &Arguments<'_>) -> Option<String> {
+    if let Some(error) = command.fit(args).error(command) {
+        return Some(error);
+    }
+    let longest = session.shared.engine.key_max() - 1;
+    if args.from(1).any(|arg| arg.len() > longest) && command.keys(args).iter().any(|key| key.len() > longest) {
+        // Told before anybody else's requests are run with it.
+        return Some(format!("ERR the key is longer than {longest} bytes, the most that this store takes"));
+    }
+    let Some(user) = &session.user else {
+        return (!command.is(flag::NO_AUTH)).then(|| "NOAUTH Authentication required.".to_owned());
+    };
+    if let Some(group) = session.shared.follows()
+        && is_about_data(command)
+    {
+        return Some(group.refusal());
+    }
+    if !user.may_run(number) && !command.is(flag::NO_AUTH) {
+        return Some(format!("NOPERM this user has no permissions to run the '{}' command", command.name));
+    }
+    if !user.may_touch(command, args) {
+        return Some("NOPERM this user has no permissions to access one of the keys used as arguments".to_owned());
+    }
+    if command.is(flag::PUBSUB) && !user.may_hear_all(command, args) {
+        return Some("NOPERM this user has no permissions to access one of the channels used as arguments".to_owned());
+    }
+    None
+}
+
+/// Whether only the server that leads may answer it. `EXEC` answers for itself: what was queued was refused.
+fn is_about_data(command: &Command) -> bool {
+    use Run::{Await, Block, Connection, Data, Read, Script};
+    matches!(command.run, Data(_) | Read(_) | Block(..) | Await(_) | Script(_) | Connection(Special::Watch))
+        || matches!(command.name, "publish" | "spublish")
+}
+
+pub(super) fn only_hears(command: &Command, args: &Arguments<'_>) -> String {
+    let mut name = command.name.to_owned();
+    if matches!(command.name, "acl" | "client" | "command" | "config" | "function" | "pubsub" | "script" | "slowlog")
+        && args.len() > 1
+    {
+        name += &format!("|{}", args.get(1).to_ascii_lowercase().escape_ascii());
+    }
+    format!(
+        "ERR Can't execute '{name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context"
+    )
+}
+
+pub(super) fn unknown(args: &Arguments<'_>) -> String {
+    let cut = |arg: &[u8]| arg.iter().take(128).copied().collect::<Vec<_>>().escape_ascii().to_string();
+    let mut shown = String::new();
+    for arg in args.from(1).take(20) {
+        shown += &format!("'{}' ", cut(arg));
+        if shown.len() > 128 {
+            break;
+        }
+    }
+    format!("ERR unknown command '{}', with args beginning with: {shown}", cut(args.get(0)))
+}

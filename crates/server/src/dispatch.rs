@@ -1,0 +1,79 @@
+//! Runs a command, whichever way it is run; and whom it may wake.
+
+use crate::command::{Command, Env, Run};
+use crate::context::Context;
+use crate::data::{DATABASES, stored};
+use crate::events::Noticing;
+use crate::form::flag;
+use crate::outcome::{Outcome, Stop};
+use crate::reply::Reply;
+use crate::request::Arguments;
+
+/// Runs a command in a transaction.
+pub(crate) fn run(command: &Command, args: &Arguments<'_>, env: &mut Env<'_>, reply: &mut Reply) -> Outcome {
+    match command.run {
+        Run::Data(run) | Run::Read(run) | Run::Block(run, _) => {
+            let Env { tx, session, now, looks, .. } = env;
+            let (tx, now) = (&mut **tx, *now);
+            let mut own = std::mem::take(*looks);
+            own.waited = session.waited;
+            own.since = std::mem::take(&mut session.since);
+            let (db, shared) = (session.db, &*session.shared);
+            if shared.evictor.notes() {
+                shared.evictor.note(&shared.random, command, args, db, now);
+            }
+            let outcome = if shared.events.wants_of(command) {
+                let mark = reply.len();
+                let mut noticing = Noticing::new(tx, command.is(flag::READ));
+                let mut context = Context { tx: &mut noticing, reply, db, now, shared, looks: own };
+                let outcome = run(&mut context, args);
+                **looks = context.looks;
+                // One that ends with an error has changed nothing; what it did not find is told all the same.
+                if !matches!(outcome, Err(Stop::Engine(_))) && (outcome.is_ok() || command.is(flag::READ)) {
+                    let answer = reply.bytes().get(mark..).unwrap_or_default();
+                    shared.events.note(command, args, db, noticing, answer, &mut looks.told)?;
+                }
+                outcome
+            } else {
+                let mut context = Context { tx, reply, db, now, shared, looks: own };
+                let outcome = run(&mut context, args);
+                **looks = context.looks;
+                outcome
+            };
+            session.mismatched = looks.mismatched.take();
+            session.since = std::mem::take(&mut looks.since);
+            outcome
+        }
+        Run::Session(run) => run(env.session, args, reply),
+        Run::Await(run) => run(env.session, args, &mut None, reply).map(drop),
+        Run::Script(run) => {
+            // All that is removed is removed at once.
+            let whole = std::mem::replace(&mut env.looks.whole, true);
+            env.looks.scripted = true;
+            let outcome = run(env, args, reply);
+            (env.looks.whole, env.looks.scripted) = (whole, false);
+            outcome
+        }
+        Run::Connection(_) => Err(Stop::from("ERR Command not allowed inside a transaction")),
+    }
+}
+
+/// Keys, as they are in the store, at which somebody may wait for what a command puts there; and, if somebody reads for a group, those of which it may take a stream away. An empty
+/// one stands for all there are.
+pub(crate) fn woken(command: &Command, args: &Arguments<'_>, db: u8, groups: bool, mut wake: impl FnMut(Vec<u8>)) {
+    let brings = command.is(flag::LIST | flag::SORTED | flag::GEO | flag::KEYSPACE) || command.name == "xadd";
+    // Others about streams concern nobody who waits: whoever reads one wakes nobody.
+    let destroys = command.name == "xgroup" && args.get(1).eq_ignore_ascii_case(b"destroy");
+    let takes = groups && (!command.is(flag::STREAM) || destroys);
+    if !command.is(flag::WRITE) || !brings && !takes {
+        return;
+    }
+    if matches!(command.name, "flushall" | "flushdb") {
+        return wake(Vec::new());
+    }
+    // These may have put it into any database.
+    let dbs = if matches!(command.name, "move" | "copy") { 0..DATABASES } else { db..db + 1 };
+    for key in command.keys(args) {
+        dbs.clone().for_each(|db| wake(stored(db, key)));
+    }
+}

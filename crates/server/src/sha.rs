@@ -1,0 +1,26 @@
+//! Digests by which scripts and libraries are known.
+
+use sha1::{Digest, Sha1};
+
+pub(crate) type Sha = [u8; 20];
+
+pub(crate) fn sha1(bytes: &[u8]) -> Sha {
+    Sha1::digest(bytes).into()
+}
+
+/// None if it is no digest.
+pub(crate) fn unhex(text: &[u8]) -> Option<Sha> {
+    let mut sha = [0; 20];
+    if text.len() != 40 {
+        return None;
+    }
+    for (byte, two) in sha.iter_mut().zip(text.chunks(2)) {
+        let digit = |at: usize| char::from(two[at]).to_digit(16);
+        *byte = (digit(0)? << 4 | digit(1)?) as u8;
+    }
+    Some(sha)
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,92 @@
+//! Work: requests of a connection that are one transaction; and how much of it may wait or run long at one time.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use tokio::sync::Semaphore;
+
+use crate::engine::{Error, Result, Tx};
+use crate::scripts::Long;
+
+/// Requests of one connection.
+pub(crate) trait Work: Any + Send {
+    /// Runs them, from the first one again. May stop early, but not before the first.
+    fn attempt(&mut self, tx: &mut dyn Tx) -> Result<()>;
+
+    /// Whether any of them writes.
+    fn writes(&self) -> bool;
+
+    /// Whether it asks for versions, which what others have written in the same transaction has not.
+    fn is_alone(&self) -> bool;
+
+    /// Bytes of the requests.
+    fn bytes(&self) -> usize;
+
+    /// From now on it is the first request only; false if it was so before.
+    fn narrow(&mut self) -> bool;
+
+    /// Whether it is one request, or one transaction.
+    fn is_one(&self) -> bool;
+
+    /// Of which kind it is where it has to wait.
+    fn class(&self) -> Class {
+        Class::Data
+    }
+
+    /// It takes longer than it may on a thread that serves others: it is to be run again where it may, from its beginning. What it is told of a failure is nothing.
+    fn leaves(&self) -> bool {
+        false
+    }
+
+    /// It may take as long as this says; as at first, if it says nothing.
+    fn stay(&mut self, long: Option<Arc<Long>>) {
+        let _ = long;
+    }
+
+    /// Whether that was said.
+    fn is_long(&self) -> bool {
+        false
+    }
+
+    /// What it asked for with [`Error::Flush`] was done.
+    fn flushed(&mut self) {}
+
+    /// The barrier behind the last attempt failed, and what it wrote may be durable or not: the answer to each request that was in it. None is run again.
+    fn end_in_doubt(&mut self, error: &Error);
+
+    /// The transaction failed: that is the answer.
+    fn fail(&mut self, error: &Error);
+}
+
+const DATA: usize = 256;
+const SCRIPTS: usize = 16;
+const LONG: usize = 8;
+
+/// Of which kind work is where it has to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    Data,
+    Script,
+    Flush,
+}
+
+/// Places, for all threads that serve.
+///
+/// | class | what | at one time |
+/// |---|---|---|
+/// | [`Class::Data`] | commands that met conflicts | [`DATA`] |
+/// | [`Class::Script`] | scripts that did: each may take an interpreter's memory | [`SCRIPTS`] |
+/// | long | scripts that run long: as much memory, and others may wait for them | [`LONG`] |
+/// | [`Class::Flush`] | what removes everything, in steps, and asks those that run long to end | as many as there are |
+#[derive(Debug)]
+pub(crate) struct Elsewhere {
+    pub(crate) data: Semaphore,
+    pub(crate) scripts: Semaphore,
+    pub(crate) long: Semaphore,
+}
+
+impl Default for Elsewhere {
+    fn default() -> Self {
+        Self { data: Semaphore::new(DATA), scripts: Semaphore::new(SCRIPTS), long: Semaphore::new(LONG) }
+    }
+}
