@@ -2,13 +2,13 @@
 //!
 //! What each function asks of its caller is in the header: pointers are null, or lead to as much as is said, which nobody changes during the call; strings end with a zero.
 
-pub(crate) mod about;
-pub(crate) mod array;
-pub(crate) mod held;
-pub(crate) mod kv;
-pub(crate) mod log;
-pub(crate) mod replicas;
-pub(crate) mod tx;
+mod about;
+mod array;
+mod held;
+mod kv;
+mod log;
+mod replicas;
+mod tx;
 
 use std::ffi::{CStr, c_char, c_void};
 use std::path::Path;
@@ -118,7 +118,7 @@ impl Room {
 ///
 /// # Safety
 /// It is `repr(C)`, of integers without padding, and its first field is `size: usize`.
-pub(crate) unsafe trait Growing: Copy + Default {}
+unsafe trait Growing: Copy + Default {}
 
 /// What the caller set, the rest as by default.
 ///

@@ -9,17 +9,17 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 /// What borrows from the owner, for one thread at a time. The fields are dropped in this order.
-pub(crate) struct Held<B, O> {
+pub(super) struct Held<B, O> {
     borrower: Mutex<B>,
     owner: Arc<O>,
 }
 
 impl<B, O> Held<B, O> {
-    pub(crate) fn owner(&self) -> &O {
+    pub(super) fn owner(&self) -> &O {
         &self.owner
     }
 
-    pub(crate) fn state(&mut self) -> &mut B {
+    pub(super) fn state(&mut self) -> &mut B {
         self.borrower.get_mut()
     }
 }

@@ -10,13 +10,13 @@ use crate::error::{Error, Result};
 
 /// A piece of the log; whoever has it, has its bytes.
 #[derive(Debug)]
-pub(crate) struct Chunk {
-    pub(crate) number: u32,
-    pub(crate) area: Area,
+pub(super) struct Chunk {
+    pub(super) number: u32,
+    pub(super) area: Area,
 }
 
 /// The chunks of one kind on one member.
-pub(crate) struct Chunks {
+pub(super) struct Chunks {
     pool: Pool,
     prefix: String,
     size: u64,
@@ -70,7 +70,7 @@ impl Free {
 
 impl Chunks {
     /// Makes `count` of them, in a new region.
-    pub(crate) fn create(pool: &Pool, prefix: String, size: u64, count: u32) -> Result<()> {
+    pub(super) fn create(pool: &Pool, prefix: String, size: u64, count: u32) -> Result<()> {
         let mut chunks = Self::new(pool, prefix, size, u32::MAX);
         chunks.add_region(u64::from(count))
     }
@@ -83,7 +83,7 @@ impl Chunks {
         Self { pool: pool.clone(), prefix, size, regions: 0, all: Vec::new(), free, max }
     }
 
-    pub(crate) fn open(pool: &Pool, prefix: String, size: u64, max: u32) -> Result<Self> {
+    pub(super) fn open(pool: &Pool, prefix: String, size: u64, max: u32) -> Result<Self> {
         let mut chunks = Self::new(pool, prefix, size, max);
         loop {
             match pool.region(&chunks.name()) {
@@ -118,19 +118,19 @@ impl Chunks {
     }
 
     /// A chunk that is not in use.
-    pub(crate) fn take(&mut self) -> Option<Chunk> {
+    pub(super) fn take(&mut self) -> Option<Chunk> {
         let number = self.free.take()?;
         let area = self.all[number as usize].take()?;
         Some(Chunk { number, area })
     }
 
-    pub(crate) fn give_back(&mut self, chunk: Chunk) {
+    pub(super) fn give_back(&mut self, chunk: Chunk) {
         self.free.give_back(chunk.number);
         self.all[chunk.number as usize] = Some(chunk.area);
     }
 
     /// As many more as there are.
-    pub(crate) fn grow(&mut self) -> Result<()> {
+    pub(super) fn grow(&mut self) -> Result<()> {
         let more = (self.all.len() as u64).min(u64::from(self.max).saturating_sub(self.all.len() as u64));
         if more == 0 {
             let bytes = self.all.len() as u64 * self.size;
@@ -140,15 +140,15 @@ impl Chunks {
     }
 
     /// The chunk of this number, while nobody has it: at open, nobody has any.
-    pub(crate) fn get(&self, number: u64) -> Option<&Area> {
+    pub(super) fn get(&self, number: u64) -> Option<&Area> {
         self.all.get(usize::try_from(number).ok()?)?.as_ref()
     }
 
-    pub(crate) fn len(&self) -> u64 {
+    pub(super) fn len(&self) -> u64 {
         self.all.len() as u64
     }
 
-    pub(crate) fn free(&self) -> u64 {
+    pub(super) fn free(&self) -> u64 {
         self.free.len() as u64
     }
 }

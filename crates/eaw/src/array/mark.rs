@@ -6,10 +6,10 @@ use super::layout::{LINE, Mark, PAGE};
 use crate::error::Result;
 
 /// Bytes of both slots.
-pub(crate) const MARK_BYTES: u64 = 2 * PAGE;
+pub(super) const MARK_BYTES: u64 = 2 * PAGE;
 
 /// The mark of a member.
-pub(crate) struct MarkCell {
+pub(super) struct MarkCell {
     area: Area,
     key: ChecksumKey,
     /// The slot to be written next: the lower one, or one that is not whole.
@@ -19,14 +19,14 @@ pub(crate) struct MarkCell {
 
 impl MarkCell {
     /// Makes a mark in both slots; persistent with the caller's drain.
-    pub(crate) fn create(area: Area, key: ChecksumKey) -> Result<()> {
+    pub(super) fn create(area: Area, key: ChecksumKey) -> Result<()> {
         let mut cell = Self { area, key, turn: 0, retired: 0 };
         cell.stage(0)?;
         cell.stage(0)
     }
 
     /// Reads it; nothing if neither slot is whole.
-    pub(crate) fn open(area: Area, key: ChecksumKey) -> Result<Option<Self>> {
+    pub(super) fn open(area: Area, key: ChecksumKey) -> Result<Option<Self>> {
         let read = |slot: u64| {
             area.probe("mark of an array", slot * PAGE, LINE).ok()?;
             let mark = pmem::from_bytes::<Mark>(area.bytes(slot * PAGE, LINE as usize).ok()?)?;
@@ -38,12 +38,12 @@ impl MarkCell {
         Ok(Some(Self { area, key, turn, retired }))
     }
 
-    pub(crate) fn retired(&self) -> u64 {
+    pub(super) fn retired(&self) -> u64 {
         self.retired
     }
 
     /// Writes the next slot and flushes it. The one before it is persistent.
-    pub(crate) fn stage(&mut self, retired: u64) -> Result<()> {
+    pub(super) fn stage(&mut self, retired: u64) -> Result<()> {
         let mut mark = Mark { checksum: 0, retired, slot: self.turn, reserved: [0; 5] };
         mark.checksum = self.key.checksum(&pmem::bytes_of(&mark)[8..]);
         self.area.put(self.turn * PAGE, &mark)?;
@@ -53,7 +53,7 @@ impl MarkCell {
     }
 
     /// Flushes what was read.
-    pub(crate) fn flush(&self) -> Result<()> {
+    pub(super) fn flush(&self) -> Result<()> {
         for slot in 0..2 {
             self.area.flush(slot * PAGE, LINE)?;
         }

@@ -18,19 +18,19 @@ use crate::error::Result;
 const PAST_CACHE: u64 = 512;
 
 /// A member of an array.
-pub(crate) struct Member {
-    pub(crate) pool: Pool,
-    pub(crate) keys: Keys,
+pub(super) struct Member {
+    pub(super) pool: Pool,
+    pub(super) keys: Keys,
     state: Mutex<State>,
 }
 
 /// What its lock guards.
-pub(crate) struct State {
-    pub(crate) mark: MarkCell,
+pub(super) struct State {
+    pub(super) mark: MarkCell,
     /// By number.
-    pub(crate) files: Vec<Option<Area>>,
-    pub(crate) meta: Chunks,
-    pub(crate) log: Chunks,
+    pub(super) files: Vec<Option<Area>>,
+    pub(super) meta: Chunks,
+    pub(super) log: Chunks,
     /// The slots of the table, by TID, of those that are not in use here.
     slots: Vec<Option<Area>>,
     /// Parts that are not in use.
@@ -55,12 +55,12 @@ pub(crate) struct State {
 
 /// When a member does what can wait.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct When {
+pub(super) struct When {
     /// So many parts are washed together.
-    pub(crate) every: usize,
+    pub(super) every: usize,
     /// What is durable stays in the log until as many wait as are washed together: a sync writes pages, not lines, and those of the files are elsewhere than those of the log. Whoever reads
     /// looks into the log first.
-    pub(crate) is_late: bool,
+    pub(super) is_late: bool,
 }
 
 /// So many pieces wait in the log at most: each read looks through them.
@@ -77,35 +77,35 @@ struct Held {
 
 /// What a thread has taken upon itself for the others while it commits: with its own drain, it is done.
 #[derive(Default)]
-pub(crate) struct Duty {
+pub(super) struct Duty {
     washes: bool,
     mark: Option<u64>,
 }
 
 impl Duty {
-    pub(crate) fn is_none(&self) -> bool {
+    pub(super) fn is_none(&self) -> bool {
         !self.washes && self.mark.is_none()
     }
 }
 
 impl Member {
-    pub(crate) fn new(pool: Pool, keys: Keys, state: State) -> Self {
+    pub(super) fn new(pool: Pool, keys: Keys, state: State) -> Self {
         Self { pool, keys, state: Mutex::new(state) }
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock()
     }
 
     /// The media is a cache's lines, not a file's pages.
-    pub(crate) fn is_memory(&self) -> bool {
+    pub(super) fn is_memory(&self) -> bool {
         self.pool.domain() != Domain::File
     }
 }
 
 impl State {
     /// Of a member that is recovered.
-    pub(crate) fn new(opened: Opened, header: &Header, when: When) -> Result<Self> {
+    pub(super) fn new(opened: Opened, header: &Header, when: When) -> Result<Self> {
         let Opened { pool, table, mark, files, log, meta, .. } = opened;
         let mut slots = Vec::with_capacity(header.tids as usize);
         let mut rest = table;
@@ -134,12 +134,12 @@ impl State {
     }
 
     /// A file's area.
-    pub(crate) fn file(&self, number: u32) -> Result<&Area> {
+    pub(super) fn file(&self, number: u32) -> Result<&Area> {
         self.files.get(number as usize).and_then(Option::as_ref).ok_or_else(|| no_file(number))
     }
 
     /// A part for a transaction.
-    pub(crate) fn take_part(&mut self, member: usize, tid: u32) -> Box<Part> {
+    pub(super) fn take_part(&mut self, member: usize, tid: u32) -> Box<Part> {
         let mut part = self.spare.pop().unwrap_or_default();
         (part.member, part.slot, part.is_due) = (member, self.slots[tid as usize].take(), self.is_due());
         part.draft = self.drafts.pop().unwrap_or_default();
@@ -148,7 +148,7 @@ impl State {
     }
 
     /// It is not needed any more.
-    pub(crate) fn give_back(&mut self, mut part: Box<Part>, tid: u32) {
+    pub(super) fn give_back(&mut self, mut part: Box<Part>, tid: u32) {
         take_draft(&mut self.drafts, &mut part);
         let (data, meta) = part.clear();
         data.for_each(|chunk| self.log.give_back(chunk));
@@ -158,22 +158,22 @@ impl State {
     }
 
     /// A chunk of the log that is not in use.
-    pub(crate) fn take_log(&mut self) -> Option<Chunk> {
+    pub(super) fn take_log(&mut self) -> Option<Chunk> {
         self.log.take().or_else(|| self.spare.iter_mut().find_map(|part| part.data.pop()))
     }
 
     /// A metadata chunk that is not in use.
-    pub(crate) fn take_meta(&mut self) -> Option<Chunk> {
+    pub(super) fn take_meta(&mut self) -> Option<Chunk> {
         self.meta.take().or_else(|| self.spare.iter_mut().find_map(|part| part.meta.pop()))
     }
 
     /// Chunks of the log that are not in use.
-    pub(crate) fn log_free(&self) -> u64 {
+    pub(super) fn log_free(&self) -> u64 {
         self.log.free() + self.spare.iter().map(|part| part.data.len() as u64).sum::<u64>()
     }
 
     /// A part that is durable waits for its turn to be applied. Later ones may have come before it.
-    pub(crate) fn enqueue(&mut self, sequence: u64, tid: u32, part: Box<Part>) {
+    pub(super) fn enqueue(&mut self, sequence: u64, tid: u32, part: Box<Part>) {
         let mut at = self.held.len();
         while at > self.applied && self.held[at - 1].sequence > sequence {
             at -= 1;
@@ -183,34 +183,34 @@ impl State {
     }
 
     /// A log that is needed, or may be applied again, has bytes for this range.
-    pub(crate) fn holds(&self, file: u32, target: u64, len: u64) -> bool {
+    pub(super) fn holds(&self, file: u32, target: u64, len: u64) -> bool {
         self.held.iter().any(|held| held.part.meets(file, target, len))
     }
 
     /// The newest number that is durable here; 0 if there is none in the log.
-    pub(crate) fn newest(&self) -> u64 {
+    pub(super) fn newest(&self) -> u64 {
         self.held.back().map_or(0, |held| held.sequence)
     }
 
     /// Whether there is something to apply.
-    pub(crate) fn has_checksummed(&self) -> bool {
+    pub(super) fn has_checksummed(&self) -> bool {
         self.applied < self.held.len()
     }
 
     /// The newest number, from `limit` on, of what is not applied, and has bytes for this range.
-    pub(crate) fn to_come(&self, file: u32, target: u64, len: u64, limit: u64) -> Option<u64> {
+    pub(super) fn to_come(&self, file: u32, target: u64, len: u64, limit: u64) -> Option<u64> {
         let mut checksummed = self.held.range(self.applied..).rev().take_while(|held| held.sequence >= limit);
         checksummed.find(|held| held.part.meets(file, target, len)).map(|held| held.sequence)
     }
 
     /// Reads what is in a file.
-    pub(crate) fn read(&self, file: u32, target: u64, into: &mut [u8]) -> Result<()> {
+    pub(super) fn read(&self, file: u32, target: u64, into: &mut [u8]) -> Result<()> {
         into.copy_from_slice(self.file(file)?.bytes(target, into.len())?);
         Ok(())
     }
 
     /// Puts over what was read of a file what is below `limit` and in the log only, in the order of numbers.
-    pub(crate) fn read_late(&self, file: u32, target: u64, limit: u64, into: &mut [u8]) -> Result<()> {
+    pub(super) fn read_late(&self, file: u32, target: u64, limit: u64, into: &mut [u8]) -> Result<()> {
         let end = target + into.len() as u64;
         for held in self.held.range(self.applied..).take_while(|held| held.sequence < limit) {
             for piece in held.part.pieces.iter().filter(|piece| piece.file == file) {
@@ -225,12 +225,12 @@ impl State {
     }
 
     /// Applies all below `limit` that need not stay in the log.
-    pub(crate) fn apply_now(&mut self, limit: u64) -> Result<()> {
+    pub(super) fn apply_now(&mut self, limit: u64) -> Result<()> {
         if self.when.is_late && self.late <= LATE_MAX { Ok(()) } else { self.apply(limit) }
     }
 
     /// Applies all below `limit`, in order.
-    pub(crate) fn apply(&mut self, limit: u64) -> Result<()> {
+    pub(super) fn apply(&mut self, limit: u64) -> Result<()> {
         let here = pmem::thread_number();
         while let Some(held) = self.held.get_mut(self.applied).filter(|held| held.sequence < limit) {
             held.applied_by = here;
@@ -251,7 +251,7 @@ impl State {
     }
 
     /// Whether a commit here is to do something for the others.
-    pub(crate) fn is_due(&self) -> bool {
+    pub(super) fn is_due(&self) -> bool {
         if self.when.is_late {
             self.is_late_due() || self.washed > 0
         } else {
@@ -260,14 +260,14 @@ impl State {
     }
 
     /// What is durable has been in the log for long enough, or the log needs room.
-    pub(crate) fn is_late_due(&self) -> bool {
+    pub(super) fn is_late_due(&self) -> bool {
         let waits = self.held.len() - self.washing;
         self.when.is_late && (waits >= self.when.every || waits > 0 && self.log_free() < self.log.len() / 2)
     }
 
     /// Something to do for others: what was applied is flushed, and the mark moves over what is `retired`; the caller drains, and is
     /// [`done`](Self::done). One thread at a time.
-    pub(crate) fn duty(&mut self, pool: &Pool, retired: u64, twice: bool) -> Result<Duty> {
+    pub(super) fn duty(&mut self, pool: &Pool, retired: u64, twice: bool) -> Result<Duty> {
         let mut lines = FlushSet::default();
         let here = pmem::thread_number();
         for held in self.held.range(self.washing..self.applied) {
@@ -288,12 +288,12 @@ impl State {
     }
 
     /// The newest number that is applied here.
-    pub(crate) fn applied_through(&self) -> Option<u64> {
+    pub(super) fn applied_through(&self) -> Option<u64> {
         self.applied.checked_sub(1).and_then(|last| Some(self.held.get(last)?.sequence))
     }
 
     /// The drain behind a duty is over. Returns through which number everything of this member is washed.
-    pub(crate) fn done(&mut self, duty: Duty, twice: bool, tids: &Tids) -> Option<u64> {
+    pub(super) fn done(&mut self, duty: Duty, twice: bool, tids: &Tids) -> Option<u64> {
         if let Some(mark) = duty.mark {
             self.marks = [mark, self.marks[0]];
         }

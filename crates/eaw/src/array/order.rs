@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 
 /// One for the array, behind a lock that is held for a few instructions.
-pub(crate) struct Order {
+pub(super) struct Order {
     next: u64,
     /// The newest number that is washed somewhere, whatever is with those before it: for a test that must fail.
     newest_washed: u64,
@@ -26,13 +26,13 @@ struct AtMember {
 }
 
 impl Order {
-    pub(crate) fn new(next: u64, members: usize) -> Self {
+    pub(super) fn new(next: u64, members: usize) -> Self {
         let members = (0..members).map(|_| AtMember::default()).collect();
         Self { next, newest_washed: 0, members }
     }
 
     /// A number for what is to be checksummed at these members; and through which number everything is durable, at least.
-    pub(crate) fn checksum(&mut self, members: impl Iterator<Item = usize>) -> (u64, u64) {
+    pub(super) fn checksum(&mut self, members: impl Iterator<Item = usize>) -> (u64, u64) {
         let sequence = self.next;
         self.next += 1;
         let durable =
@@ -46,7 +46,7 @@ impl Order {
     }
 
     /// What has this number is durable, and waits at its members to be applied.
-    pub(crate) fn pass(&mut self, sequence: u64, members: &[usize]) {
+    pub(super) fn pass(&mut self, sequence: u64, members: &[usize]) {
         for member in members {
             let checksummed = &mut self.members[*member].checksummed;
             if let Ok(at) = checksummed.binary_search(&sequence) {
@@ -56,12 +56,12 @@ impl Order {
     }
 
     /// The first number that may not be applied at a member: it is not durable.
-    pub(crate) fn limit(&self, member: usize) -> u64 {
+    pub(super) fn limit(&self, member: usize) -> u64 {
         self.members[member].checksummed.front().copied().unwrap_or(self.next)
     }
 
     /// Everything through this number that this member has a part in is persistent in its files.
-    pub(crate) fn washed(&mut self, member: usize, through: u64) {
+    pub(super) fn washed(&mut self, member: usize, through: u64) {
         let unwashed = &mut self.members[member].unwashed;
         while unwashed.front().is_some_and(|first| *first <= through) {
             unwashed.pop_front();
@@ -70,7 +70,7 @@ impl Order {
     }
 
     /// Everything through here is persistent in the files of all members.
-    pub(crate) fn retired(&self, in_order: bool) -> u64 {
+    pub(super) fn retired(&self, in_order: bool) -> u64 {
         if !in_order {
             return self.newest_washed;
         }
@@ -78,20 +78,20 @@ impl Order {
     }
 
     /// Somebody has a number here and is not durable.
-    pub(crate) fn is_committing(&self, member: usize) -> bool {
+    pub(super) fn is_committing(&self, member: usize) -> bool {
         !self.members[member].checksummed.is_empty()
     }
 
-    pub(crate) fn is_busy(&self, member: usize) -> bool {
+    pub(super) fn is_busy(&self, member: usize) -> bool {
         self.members[member].is_busy
     }
 
-    pub(crate) fn set_busy(&mut self, member: usize, is_busy: bool) {
+    pub(super) fn set_busy(&mut self, member: usize, is_busy: bool) {
         self.members[member].is_busy = is_busy;
     }
 
     /// The newest number that was given.
-    pub(crate) fn last(&self) -> u64 {
+    pub(super) fn last(&self) -> u64 {
         self.next - 1
     }
 }

@@ -15,61 +15,61 @@ const SLOT: u32 = u32::MAX;
 
 /// Of one member. It is used again for other transactions, with what it has allocated and a chunk of each kind.
 #[derive(Default)]
-pub(crate) struct Part {
-    pub(crate) member: usize,
+pub(super) struct Part {
+    pub(super) member: usize,
     /// The TID's slot of the member's table: its line, and room behind it.
-    pub(crate) slot: Option<Area>,
+    pub(super) slot: Option<Area>,
     /// The metadata goes there.
-    pub(crate) is_inline: bool,
+    pub(super) is_inline: bool,
     /// When this was taken, there was something to do for others.
-    pub(crate) is_due: bool,
+    pub(super) is_due: bool,
     /// In the order in which they were logged.
-    pub(crate) pieces: Vec<Piece>,
+    pub(super) pieces: Vec<Piece>,
     /// Bytes that wait in memory.
-    pub(crate) draft: Vec<u8>,
+    pub(super) draft: Vec<u8>,
     /// Log chunks. The first of them are filled.
-    pub(crate) data: Vec<Chunk>,
-    pub(crate) filled: usize,
+    pub(super) data: Vec<Chunk>,
+    pub(super) filled: usize,
     /// Bytes used in the last one that is filled.
-    pub(crate) used: u64,
+    pub(super) used: u64,
     /// Metadata chunks.
-    pub(crate) meta: Vec<Chunk>,
+    pub(super) meta: Vec<Chunk>,
     /// A metadata chunk that is being made.
     image: Vec<u8>,
 }
 
 /// A run of bytes that goes to one place.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Piece {
+pub(super) struct Piece {
     /// Of which entry of the transaction it is, and where in that.
-    pub(crate) entry: usize,
-    pub(crate) from: u64,
+    pub(super) entry: usize,
+    pub(super) from: u64,
     /// In the member's stripes of the file.
-    pub(crate) target: u64,
-    pub(crate) file: u32,
-    pub(crate) len: u32,
+    pub(super) target: u64,
+    pub(super) file: u32,
+    pub(super) len: u32,
     /// Where in the log: which chunk, and where in it. Of what is in the draft, where it is going to be.
-    pub(crate) chunk: u32,
-    pub(crate) at: u32,
+    pub(super) chunk: u32,
+    pub(super) at: u32,
     /// Where in the draft, if it is there.
-    pub(crate) draft: Option<u32>,
+    pub(super) draft: Option<u32>,
     /// Otherwise: it is on its way to media as it is.
-    pub(crate) is_stored: bool,
+    pub(super) is_stored: bool,
     /// Of its bytes, when it commits.
-    pub(crate) checksum: u64,
+    pub(super) checksum: u64,
 }
 
 /// How much of a part there is.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Extent {
-    pub(crate) pieces: usize,
-    pub(crate) draft: usize,
-    pub(crate) filled: usize,
+pub(super) struct Extent {
+    pub(super) pieces: usize,
+    pub(super) draft: usize,
+    pub(super) filled: usize,
 }
 
 impl Part {
     /// For another transaction; returns the chunks that it does not keep, data and metadata.
-    pub(crate) fn clear(&mut self) -> (impl Iterator<Item = Chunk>, impl Iterator<Item = Chunk>) {
+    pub(super) fn clear(&mut self) -> (impl Iterator<Item = Chunk>, impl Iterator<Item = Chunk>) {
         self.pieces.clear();
         self.pieces.shrink_to(KEPT);
         self.draft.clear();
@@ -79,12 +79,12 @@ impl Part {
         (self.data.drain(kept.min(self.data.len())..), self.meta.drain(kept.min(self.meta.len())..))
     }
 
-    pub(crate) fn extent(&self) -> Extent {
+    pub(super) fn extent(&self) -> Extent {
         Extent { pieces: self.pieces.len(), draft: self.draft.len(), filled: self.filled }
     }
 
     /// Takes back what is beyond.
-    pub(crate) fn truncate(&mut self, to: Extent) {
+    pub(super) fn truncate(&mut self, to: Extent) {
         self.pieces.truncate(to.pieces);
         self.draft.truncate(to.draft);
         self.filled = to.filled;
@@ -92,7 +92,7 @@ impl Part {
     }
 
     /// Takes back an entry that is the last, and not whole.
-    pub(crate) fn forget(&mut self, entry: usize) {
+    pub(super) fn forget(&mut self, entry: usize) {
         let pieces = self.pieces_of(entry).start;
         let draft = self.pieces[pieces..].iter().find_map(|piece| piece.draft);
         let last = self.pieces[..pieces].iter().rev().find(|piece| piece.draft.is_none());
@@ -104,7 +104,7 @@ impl Part {
     }
 
     /// Moves what is beyond to another part, which is empty.
-    pub(crate) fn split_off(&mut self, at: Extent, to: &mut Self) {
+    pub(super) fn split_off(&mut self, at: Extent, to: &mut Self) {
         to.draft.extend_from_slice(&self.draft[at.draft..]);
         to.data.splice(0..0, self.data.drain(at.filled..self.filled));
         (to.filled, to.used) = (self.filled - at.filled, self.used);
@@ -117,25 +117,25 @@ impl Part {
     }
 
     /// The next bytes that are spilled begin a chunk: what is before them belongs to what is before a savepoint.
-    pub(crate) fn cut(&mut self) {
+    pub(super) fn cut(&mut self) {
         self.used = u64::MAX;
     }
 
     /// It has bytes for this range.
-    pub(crate) fn meets(&self, file: u32, target: u64, len: u64) -> bool {
+    pub(super) fn meets(&self, file: u32, target: u64, len: u64) -> bool {
         self.pieces.iter().any(|piece| {
             piece.file == file && piece.target < target + len && target < piece.target + u64::from(piece.len)
         })
     }
 
     /// Its pieces of an entry.
-    pub(crate) fn pieces_of(&self, entry: usize) -> std::ops::Range<usize> {
+    pub(super) fn pieces_of(&self, entry: usize) -> std::ops::Range<usize> {
         let start = self.pieces.partition_point(|piece| piece.entry < entry);
         start..start + self.pieces[start..].partition_point(|piece| piece.entry == entry)
     }
 
     /// The bytes of a piece.
-    pub(crate) fn bytes(&self, piece: &Piece) -> Result<&[u8]> {
+    pub(super) fn bytes(&self, piece: &Piece) -> Result<&[u8]> {
         let len = piece.len as usize;
         Ok(match piece.draft {
             Some(at) => &self.draft[at as usize..][..len],
@@ -144,7 +144,7 @@ impl Part {
     }
 
     /// Notes bytes that wait in memory, in pieces that fit into a chunk each. All but `piece`'s place and length is said there.
-    pub(crate) fn keep(&mut self, data: &[u8], mut piece: Piece, chunk_bytes: u64) {
+    pub(super) fn keep(&mut self, data: &[u8], mut piece: Piece, chunk_bytes: u64) {
         let mut at = self.draft.len();
         self.draft.extend_from_slice(data);
         for run in data.chunks(chunk_bytes as usize) {
@@ -156,7 +156,7 @@ impl Part {
     }
 
     /// Changes bytes of a piece.
-    pub(crate) fn edit(&mut self, index: usize, within: u64, data: &[u8]) -> Result<()> {
+    pub(super) fn edit(&mut self, index: usize, within: u64, data: &[u8]) -> Result<()> {
         let piece = &mut self.pieces[index];
         match piece.draft {
             Some(at) => self.draft[at as usize + within as usize..][..data.len()].copy_from_slice(data),
@@ -176,7 +176,7 @@ impl Part {
 
     /// Gives what is in memory its places in the log: in the slot behind the metadata, if both fit there; what does not, in chunks behind those that are filled. Returns how many chunks are
     /// needed then.
-    pub(crate) fn place(&mut self, chunk_bytes: u64) -> usize {
+    pub(super) fn place(&mut self, chunk_bytes: u64) -> usize {
         let (room, meta) = (self.room(), (self.pieces.len() as u64 * ENTRY).next_multiple_of(LINE));
         self.is_inline = meta <= room;
         let (mut in_slot, end) = (LINE + meta, if self.is_inline { LINE + room } else { 0 });
@@ -198,7 +198,7 @@ impl Part {
     }
 
     /// Everything is in the log, on its way to media; checksummed, if there is a key for that.
-    pub(crate) fn store(&mut self, key: Option<&ChecksumKey>) -> Result<()> {
+    pub(super) fn store(&mut self, key: Option<&ChecksumKey>) -> Result<()> {
         for piece in &mut self.pieces {
             let area = match piece.chunk {
                 SLOT => self.slot.as_mut().ok_or(Error::Stopped)?,
@@ -224,7 +224,7 @@ impl Part {
     }
 
     /// Says in the metadata chunks where the pieces go to, and starts their way to media; returns the checksum of what stands there.
-    pub(crate) fn checksum(&mut self, keys: &Keys, chunk_bytes: u64, entries: u32) -> Result<u64> {
+    pub(super) fn checksum(&mut self, keys: &Keys, chunk_bytes: u64, entries: u32) -> Result<u64> {
         const { assert!(ENTRY == 32) };
         let mut checksums = SmallVec::<[u64; 4]>::new();
         let chunks = self.pieces.chunks(if self.is_inline { usize::MAX } else { entries as usize - 1 });

@@ -54,16 +54,16 @@ pub struct Loss {
 }
 
 /// A member that is being opened.
-pub(crate) struct Opened {
-    pub(crate) pool: Pool,
-    pub(crate) keys: Keys,
-    pub(crate) table: Area,
+pub(super) struct Opened {
+    pub(super) pool: Pool,
+    pub(super) keys: Keys,
+    pub(super) table: Area,
     /// From a line of the table to the next.
-    pub(crate) stride: u64,
-    pub(crate) mark: MarkCell,
-    pub(crate) files: Vec<Option<Area>>,
-    pub(crate) log: Chunks,
-    pub(crate) meta: Chunks,
+    pub(super) stride: u64,
+    pub(super) mark: MarkCell,
+    pub(super) files: Vec<Option<Area>>,
+    pub(super) log: Chunks,
+    pub(super) meta: Chunks,
 }
 
 /// A part that was read.
@@ -243,7 +243,7 @@ impl Opened {
 }
 
 /// Recovers; returns the next number.
-pub(crate) fn recover(
+pub(super) fn recover(
     members: &mut [Opened],
     header: &Header,
     digest: &ChecksumKey,

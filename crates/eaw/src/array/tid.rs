@@ -8,7 +8,7 @@ use std::sync::atomic::{
 use pmem::sync::Mutex;
 
 /// All of them.
-pub(crate) struct Tids {
+pub(super) struct Tids {
     free: Mutex<Vec<u32>>,
     /// By number: its transaction, and parts of that whose logs are needed.
     uses: Vec<AtomicU32>,
@@ -17,13 +17,13 @@ pub(crate) struct Tids {
 }
 
 /// One that a transaction has.
-pub(crate) struct Tid<'a> {
-    pub(crate) number: u32,
+pub(super) struct Tid<'a> {
+    pub(super) number: u32,
     tids: &'a Tids,
 }
 
 impl Tids {
-    pub(crate) fn new(count: u32) -> Self {
+    pub(super) fn new(count: u32) -> Self {
         Self {
             free: Mutex::new((0..count).rev().collect()),
             uses: (0..count).map(|_| AtomicU32::new(0)).collect(),
@@ -31,11 +31,11 @@ impl Tids {
         }
     }
 
-    pub(crate) fn count(&self) -> u32 {
+    pub(super) fn count(&self) -> u32 {
         self.uses.len() as u32
     }
 
-    pub(crate) fn take(&self) -> Option<Tid<'_>> {
+    pub(super) fn take(&self) -> Option<Tid<'_>> {
         let number = self.free.lock().pop()?;
         let tid = Tid { number, tids: self };
         self.open.fetch_add(1, AcqRel);
@@ -44,30 +44,30 @@ impl Tids {
     }
 
     /// One that needs it less; with the last, it is free.
-    pub(crate) fn release(&self, number: u32) {
+    pub(super) fn release(&self, number: u32) {
         if self.uses[number as usize].fetch_sub(1, AcqRel) == 1 {
             self.free.lock().push(number);
         }
     }
 
     /// How many have a transaction that is not committed.
-    pub(crate) fn open(&self) -> u32 {
+    pub(super) fn open(&self) -> u32 {
         self.open.load(Acquire)
     }
 
-    pub(crate) fn free(&self) -> usize {
+    pub(super) fn free(&self) -> usize {
         self.free.lock().len()
     }
 }
 
 impl Tid<'_> {
     /// So many need it beside this, each of which [releases](Tids::release) it. Said before any of them has it.
-    pub(crate) fn hold(&self, count: u32) {
+    pub(super) fn hold(&self, count: u32) {
         self.tids.uses[self.number as usize].store(1 + count, Release);
     }
 
     /// It is never free again: in the child of a fork, where no lock may be taken.
-    pub(crate) fn keep(&self) {
+    pub(super) fn keep(&self) {
         self.hold(1);
     }
 }

@@ -15,13 +15,13 @@ use crate::handles::{Kept, Slots, alone, take};
 use crate::types::array::cairn_array_tx;
 
 /// A transaction, and the array it is of.
-pub(crate) type HeldArrayTx = Held<ArrayTxState, OpenArray>;
+pub(in crate::raw) type HeldArrayTx = Held<ArrayTxState, OpenArray>;
 
 /// A transaction, and what the program has of it, by number.
-pub(crate) struct ArrayTxState {
-    pub(crate) tx: eaw::array::Transaction<'static>,
-    pub(crate) entries: Vec<Entry>,
-    pub(crate) savepoints: Vec<Savepoint>,
+pub(in crate::raw) struct ArrayTxState {
+    pub(in crate::raw) tx: eaw::array::Transaction<'static>,
+    pub(in crate::raw) entries: Vec<Entry>,
+    pub(in crate::raw) savepoints: Vec<Savepoint>,
     thread: ThreadId,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct ArrayTxState {
 unsafe impl Send for ArrayTxState {}
 
 impl HeldArrayTx {
-    pub(crate) fn begin(array: &Arc<OpenArray>) -> Result<Self> {
+    pub(in crate::raw) fn begin(array: &Arc<OpenArray>) -> Result<Self> {
         let tx = array.array.begin()?;
         // SAFETY: what it borrows is on the heap behind `owner`, which is dropped after it. Nobody gets it out with this lifetime: it is committed or dropped in here.
         let tx = unsafe { std::mem::transmute::<eaw::array::Transaction<'_>, eaw::array::Transaction<'static>>(tx) };
@@ -39,13 +39,13 @@ impl HeldArrayTx {
         Ok(Self { borrower: Mutex::new(state), owner: Arc::clone(array) })
     }
 
-    pub(crate) fn commit(self) -> Result<u64> {
+    pub(in crate::raw) fn commit(self) -> Result<u64> {
         Ok(self.borrower.into_inner().tx.commit()?.sequence())
     }
 }
 
 impl ArrayTxState {
-    pub(crate) fn check_thread(&self) -> Result<()> {
+    pub(in crate::raw) fn check_thread(&self) -> Result<()> {
         if self.thread == std::thread::current().id() {
             return Ok(());
         }
@@ -53,11 +53,11 @@ impl ArrayTxState {
         Err(Failure::new(CAIRN_INVALID, message))
     }
 
-    pub(crate) fn entry(&self, number: u64) -> Result<Entry> {
+    pub(in crate::raw) fn entry(&self, number: u64) -> Result<Entry> {
         number_in(&self.entries, number, "entry")
     }
 
-    pub(crate) fn savepoint(&self, number: u64) -> Result<Savepoint> {
+    pub(in crate::raw) fn savepoint(&self, number: u64) -> Result<Savepoint> {
         number_in(&self.savepoints, number, "savepoint")
     }
 }
@@ -68,7 +68,10 @@ fn number_in<T: Copy>(known: &[T], number: u64, what: &str) -> Result<T> {
 }
 
 /// Uses a transaction on the thread that began it: what it has stored is on its way to media there.
-pub(crate) fn in_tx<R>(handle: *const cairn_array_tx, body: impl FnOnce(&mut ArrayTxState) -> Result<R>) -> Result<R> {
+pub(in crate::raw) fn in_tx<R>(
+    handle: *const cairn_array_tx,
+    body: impl FnOnce(&mut ArrayTxState) -> Result<R>,
+) -> Result<R> {
     alone::<HeldArrayTx, _, _>(handle, |state: &mut ArrayTxState| {
         state.check_thread()?;
         body(state)
@@ -76,7 +79,7 @@ pub(crate) fn in_tx<R>(handle: *const cairn_array_tx, body: impl FnOnce(&mut Arr
 }
 
 /// Takes a transaction from its handle, to commit it.
-pub(crate) fn end(handle: *const cairn_array_tx) -> Result<HeldArrayTx> {
+pub(in crate::raw) fn end(handle: *const cairn_array_tx) -> Result<HeldArrayTx> {
     take(handle, |held: &mut HeldArrayTx| held.state().check_thread())
 }
 

@@ -13,25 +13,25 @@ use crate::log_side::OpenLog;
 use crate::types::log::{cairn_iter, cairn_reservation};
 
 /// A record's place, and the log it is in.
-pub(crate) type HeldReservation = Held<Reservation<'static>, OpenLog>;
+pub(in crate::raw) type HeldReservation = Held<Reservation<'static>, OpenLog>;
 /// A reader, and the log it reads.
-pub(crate) type HeldIter = Held<Iter<'static>, OpenLog>;
+pub(in crate::raw) type HeldIter = Held<Iter<'static>, OpenLog>;
 
 impl HeldReservation {
-    pub(crate) fn new(log: &Arc<OpenLog>, len: usize) -> Result<Self> {
+    pub(in crate::raw) fn new(log: &Arc<OpenLog>, len: usize) -> Result<Self> {
         let reservation = log.log.reserve(len)?;
         // SAFETY: what it borrows is on the heap behind `owner`, which is dropped after it. Nobody gets it out with this lifetime: it is completed or dropped in here.
         let reservation = unsafe { std::mem::transmute::<Reservation<'_>, Reservation<'static>>(reservation) };
         Ok(Self { borrower: Mutex::new(reservation), owner: Arc::clone(log) })
     }
 
-    pub(crate) fn complete(self) -> Result<Lsn> {
+    pub(in crate::raw) fn complete(self) -> Result<Lsn> {
         Ok(self.borrower.into_inner().complete()?)
     }
 }
 
 impl HeldIter {
-    pub(crate) fn new(log: &Arc<OpenLog>, from: Lsn) -> Self {
+    pub(in crate::raw) fn new(log: &Arc<OpenLog>, from: Lsn) -> Self {
         let iter = log.log.iter_from(from);
         // SAFETY: as for a reservation; records that it shows borrow from it.
         let iter = unsafe { std::mem::transmute::<Iter<'_>, Iter<'static>>(iter) };

@@ -15,13 +15,13 @@ use crate::types::kv::cairn_pair;
 use crate::types::tx::{cairn_scan, cairn_tx};
 
 /// A transaction, and the store it is of.
-pub(crate) type HeldTx = Held<TxState, OpenStore>;
+pub(in crate::raw) type HeldTx = Held<TxState, OpenStore>;
 
 /// A transaction and its scans.
 ///
 /// `tx` leads to the transaction, which lives as long as this: on the heap, or lent by who waits for it to be taken back. `scans` borrow from it; while there are any, it
 /// is only read.
-pub(crate) struct TxState {
+pub(in crate::raw) struct TxState {
     scans: Vec<Option<OpenScan>>,
     tx: *mut Transaction<'static>,
     lent: bool,
@@ -36,7 +36,7 @@ struct OpenScan {
 unsafe impl Send for TxState where Transaction<'static>: Send {}
 
 impl HeldTx {
-    pub(crate) fn begin(store: &Arc<OpenStore>, isolation: Isolation) -> Result<Self> {
+    pub(in crate::raw) fn begin(store: &Arc<OpenStore>, isolation: Isolation) -> Result<Self> {
         let tx = store.store.begin(isolation)?;
         // SAFETY: what it borrows is on the heap behind `owner`, which is dropped after it. Nobody gets it out with this lifetime.
         let tx = unsafe { std::mem::transmute::<Transaction<'_>, Transaction<'static>>(tx) };
@@ -48,12 +48,12 @@ impl HeldTx {
     ///
     /// # Safety
     /// What this makes is dropped before the loan ends.
-    pub(crate) unsafe fn lend(store: &Arc<OpenStore>, tx: &mut Transaction<'_>) -> Self {
+    pub(in crate::raw) unsafe fn lend(store: &Arc<OpenStore>, tx: &mut Transaction<'_>) -> Self {
         let state = TxState { scans: Vec::new(), tx: std::ptr::from_mut(tx).cast(), lent: true };
         Self { borrower: Mutex::new(state), owner: Arc::clone(store) }
     }
 
-    pub(crate) fn commit(self) -> Result<u64> {
+    pub(in crate::raw) fn commit(self) -> Result<u64> {
         let mut state = self.borrower.into_inner();
         state.scans.clear();
         let tx = std::mem::replace(&mut state.tx, std::ptr::null_mut());
@@ -64,18 +64,18 @@ impl HeldTx {
 }
 
 impl TxState {
-    pub(crate) fn is_lent(&self) -> bool {
+    pub(in crate::raw) fn is_lent(&self) -> bool {
         self.lent
     }
 
     /// To read with.
-    pub(crate) fn tx(&self) -> &Transaction<'static> {
+    pub(in crate::raw) fn tx(&self) -> &Transaction<'static> {
         // SAFETY: it is there as long as this, and whoever changes it has this alone.
         unsafe { &*self.tx }
     }
 
     /// To write with: not while a scan is open.
-    pub(crate) fn tx_mut(&mut self) -> Result<&mut Transaction<'static>> {
+    pub(in crate::raw) fn tx_mut(&mut self) -> Result<&mut Transaction<'static>> {
         if self.scans.iter().any(Option::is_some) {
             let message = "a scan of the transaction is open; close it before the transaction writes";
             return Err(Failure::new(CAIRN_BUSY, message));
@@ -84,7 +84,7 @@ impl TxState {
         Ok(unsafe { &mut *self.tx })
     }
 
-    pub(crate) fn scan(&mut self, handle: *const cairn_tx, keys: Keys) -> Result<*mut cairn_scan> {
+    pub(in crate::raw) fn scan(&mut self, handle: *const cairn_tx, keys: Keys) -> Result<*mut cairn_scan> {
         // SAFETY: it stays where it is until this has dropped its scans.
         let tx: &'static Transaction<'static> = unsafe { &*self.tx };
         let scan = Box::new(tx.scan(keys));
@@ -97,20 +97,20 @@ impl TxState {
         Ok(handle)
     }
 
-    pub(crate) fn next_pair(&mut self, number: usize) -> Result<Option<cairn_pair>> {
+    pub(in crate::raw) fn next_pair(&mut self, number: usize) -> Result<Option<cairn_pair>> {
         let open = self.scans.get_mut(number).and_then(Option::as_mut);
         let open = open.ok_or_else(|| Failure::new(CAIRN_CLOSED, "the scan was closed"))?;
         Ok(open.scan.next().transpose()?.map(|(key, value)| cairn_pair::of(key, value)))
     }
 
-    pub(crate) fn close_scan(&mut self, number: usize) {
+    pub(in crate::raw) fn close_scan(&mut self, number: usize) {
         if let Some(open) = self.scans.get_mut(number) {
             *open = None;
         }
     }
 
     /// Closes all scans; their handles are left.
-    pub(crate) fn take_scans(&mut self) -> Vec<*mut cairn_scan> {
+    pub(in crate::raw) fn take_scans(&mut self) -> Vec<*mut cairn_scan> {
         self.scans.drain(..).flatten().map(|open| open.handle).collect()
     }
 }
@@ -126,7 +126,7 @@ impl Drop for TxState {
 }
 
 /// A scan is one of its transaction's, by number.
-pub(crate) struct ScanOf {
+pub(in crate::raw) struct ScanOf {
     tx: usize,
     number: usize,
     /// Its own never is: the transaction's tells.
@@ -135,7 +135,7 @@ pub(crate) struct ScanOf {
 
 impl ScanOf {
     /// A handle for a scan that the transaction has just opened.
-    pub(crate) fn give(tx: *const cairn_tx, number: usize) -> Result<*mut cairn_scan> {
+    pub(in crate::raw) fn give(tx: *const cairn_tx, number: usize) -> Result<*mut cairn_scan> {
         give(Self { tx: tx.addr(), number, poisoned: AtomicBool::new(false) })
     }
 
@@ -145,13 +145,13 @@ impl ScanOf {
     }
 
     /// The next pair.
-    pub(crate) fn next(handle: *const cairn_scan) -> Result<Option<cairn_pair>> {
+    pub(in crate::raw) fn next(handle: *const cairn_scan) -> Result<Option<cairn_pair>> {
         let (tx, number) = Self::place(handle)?;
         alone::<HeldTx, _, _>(tx, |state: &mut TxState| state.next_pair(number))
     }
 
     /// Closes it.
-    pub(crate) fn close(handle: *const cairn_scan) -> Result<()> {
+    pub(in crate::raw) fn close(handle: *const cairn_scan) -> Result<()> {
         let (tx, number) = Self::place(handle)?;
         alone::<HeldTx, _, _>(tx, |state: &mut TxState| {
             state.close_scan(number);
@@ -162,7 +162,7 @@ impl ScanOf {
 }
 
 /// Takes a transaction from its handle, whose scans end with it. A lent one is not the caller's to end.
-pub(crate) fn end(handle: *const cairn_tx) -> Result<HeldTx> {
+pub(in crate::raw) fn end(handle: *const cairn_tx) -> Result<HeldTx> {
     let mut held = take(handle, |held: &mut HeldTx| {
         let lent = "inside of cairn_kv_transact the transaction ends when the body returns";
         if held.state().is_lent() { Err(Failure::new(CAIRN_INVALID, lent)) } else { Ok(()) }
@@ -172,7 +172,7 @@ pub(crate) fn end(handle: *const cairn_tx) -> Result<HeldTx> {
 }
 
 /// The handles of its scans lead nowhere from now on.
-pub(crate) fn end_scans(held: &mut HeldTx) {
+pub(in crate::raw) fn end_scans(held: &mut HeldTx) {
     for scan in held.state().take_scans() {
         match take_patiently::<ScanOf>(scan) {
             Ok(_) => {}
