@@ -5,7 +5,7 @@ use crate::metadata::{Metadata, Package, short};
 
 /// One crate and the crates of the workspace it may link, from the ground up.
 ///
-/// A name stands here before its crate exists: the table is the plan of the layers.
+/// Each arrow is one that a manifest has: see [`unused`].
 const LAYERS: &[(&str, &[&str])] = &[
     // Memory.
     ("pmem-derive", &[]),
@@ -17,19 +17,19 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("log", &["pmem", "fabric"]),
     ("heap", &["pmem", "tx"]),
     // ARIES keeps its changes in the log.
-    ("eaw", &["pmem", "tx", "log"]),
+    ("eaw", &["pmem", "log"]),
     ("mvcc", &["pmem", "tx"]),
     // Key level.
-    ("structures", &["pmem", "tx", "heap", "eaw", "mvcc"]),
-    ("kv", &["pmem", "tx", "fabric", "log"]),
+    ("structures", &["pmem", "tx", "heap", "mvcc"]),
+    ("kv", &["pmem", "tx", "log"]),
     // Several machines.
     ("membership", &[]),
-    ("chain", &["pmem", "tx", "fabric", "log", "heap", "eaw", "mvcc", "structures", "kv", "membership"]),
-    ("server", &["pmem", "tx", "fabric", "log", "heap", "eaw", "mvcc", "structures", "kv", "chain"]),
+    ("chain", &["pmem", "tx", "fabric", "structures", "membership"]),
+    ("server", &["pmem", "tx", "log", "heap", "structures", "kv"]),
     // A map on a chain, which the command serves.
     ("chainmap", &["pmem", "tx", "structures", "chain", "server"]),
     // For programs in other languages.
-    ("capi", &["pmem", "tx", "log", "kv", "eaw"]),
+    ("capi", &["pmem", "log", "kv", "eaw"]),
     // Tools: nothing above this line links them.
     ("crash", &["pmem"]),
     ("conformance", &["pmem", "tx"]),
@@ -38,35 +38,21 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("fabric-conformance", &["fabric"]),
     (
         "scenarios",
-        &[
-            "pmem",
-            "tx",
-            "fabric",
-            "log",
-            "heap",
-            "eaw",
-            "mvcc",
-            "structures",
-            "structures-testing",
-            "kv",
-            "chain",
-            "crash",
-        ],
+        &["pmem", "tx", "log", "heap", "eaw", "mvcc", "structures", "structures-testing", "kv", "chain", "crash"],
     ),
     // Our log inside of another store, by its C interface; its test serves a copy.
     ("peers", &["log", "capi"]),
-    ("bench", &["pmem", "tx", "fabric", "log", "heap", "eaw", "mvcc", "structures", "kv", "chain", "server", "peers"]),
-    ("demo", &["pmem", "tx", "heap", "eaw", "mvcc", "structures", "bench"]),
+    ("bench", &["pmem", "tx", "log", "heap", "eaw", "mvcc", "structures", "kv", "peers"]),
+    ("demo", &["pmem", "tx", "heap", "mvcc", "structures", "bench"]),
     ("xtask", &[]),
     // The library in one dependency.
-    ("cairn", &["pmem", "tx", "log", "heap", "eaw", "mvcc", "structures", "kv", "chain"]),
+    ("cairn", &["pmem", "tx", "log", "heap", "eaw", "mvcc", "structures", "kv"]),
     // The command.
     (
         "cli",
         &[
             "pmem",
             "tx",
-            "fabric",
             "log",
             "heap",
             "eaw",
@@ -99,6 +85,24 @@ const BELOW_TESTS: &[&str] = &["pmem-derive", "crash", "xtask"];
 pub fn check(metadata: &Metadata) -> Vec<Problem> {
     let names: Vec<&str> = metadata.members().map(Package::short).collect();
     metadata.members().flat_map(|package| check_package(package, &names)).collect()
+}
+
+/// Crates and arrows of the table that the workspace does not have.
+#[must_use]
+pub fn unused(metadata: &Metadata) -> Vec<Problem> {
+    let next = "take it out of LAYERS in crates/xtask/src/arrows.rs";
+    let mut problems = Vec::new();
+    for (name, below) in LAYERS {
+        let Some(package) = metadata.members().find(|package| package.short() == *name) else {
+            problems.push(Problem::new(*name, "is in the layers, and no crate", next));
+            continue;
+        };
+        let has = |target: &&&str| package.dependencies.iter().any(|dependency| short(&dependency.name) == **target);
+        for target in below.iter().filter(|target| !has(target)) {
+            problems.push(Problem::new(*name, format!("may depend on {target}, and does not"), next));
+        }
+    }
+    problems
 }
 
 fn check_package(package: &Package, members: &[&str]) -> Vec<Problem> {
@@ -192,6 +196,15 @@ mod tests {
     #[test]
     fn a_crate_without_a_place_is_caught() {
         assert_eq!(violations(vec![member("stray", &[])]), ["stray has no place in the layers"]);
+    }
+
+    #[test]
+    fn an_arrow_that_is_not_used_is_caught() {
+        let found = unused(&workspace(vec![member("pmem-derive", &[]), member("pmem", &[])]));
+        let pmem = found.iter().find(|problem| problem.at == "pmem").unwrap();
+        assert_eq!(pmem.what, "may depend on pmem-derive, and does not");
+        assert!(found.iter().any(|problem| problem.at == "heap" && problem.what.ends_with("no crate")));
+        assert!(found.iter().all(|problem| problem.at != "pmem-derive"));
     }
 
     #[test]

@@ -51,7 +51,7 @@ fn main() -> ExitCode {
 fn check() -> io::Result<Vec<Problem>> {
     let metadata = Metadata::load()?;
     let rules = [
-        ("dependency arrows", arrows::check(&metadata)),
+        ("dependency arrows", [arrows::check(&metadata), arrows::unused(&metadata)].concat()),
         ("circles of modules", circles::check(&metadata)?),
         ("licences", licences::check(&metadata)),
         ("unsafe code", unsafe_code::check(&metadata)?),

@@ -88,7 +88,7 @@ fn a_cut_that_holds_nothing_is_found() {
         let dir = memory();
         let heap = bank(&dir, &options(policy, DomainChoice::Emulated).leave_out(heap::Step::CutHolds));
         let found = while_busy(&heap, |acknowledged| {
-            (0..200).find_map(|round| {
+            (0..3000).find_map(|round| {
                 let path = dir.path().join("copy");
                 wait_for(acknowledged, 20);
                 let wrong = match heap.backup(&path, |_, _| ()) {
