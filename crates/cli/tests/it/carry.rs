@@ -101,7 +101,7 @@ fn fill(to: &mut Connection) {
             for n in from..count.min(from + 500) {
                 pipe.cmd("RPUSH").arg(format!("list:{count}")).arg(name(n)).ignore();
                 pipe.cmd("SADD").arg(format!("set:{count}")).arg(name(n)).ignore();
-                pipe.cmd("ZADD").arg(format!("sorted:{count}")).arg(n as f64 / 3.0).arg(name(n)).ignore();
+                pipe.cmd("ZADD").arg(format!("sorted:{count}")).arg(n as f64 / 4.0).arg(name(n)).ignore();
                 pipe.cmd("HSET").arg(format!("hash:{count}")).arg(name(n)).arg(n).ignore();
                 pipe.cmd("XADD").arg(format!("stream:{count}")).arg(format!("{}-1", n + 1)).arg("f").arg(n).ignore();
             }

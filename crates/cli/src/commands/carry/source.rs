@@ -52,12 +52,15 @@ pub struct Scan {
     named: VecDeque<Vec<u8>>,
     found: VecDeque<Item>,
     begun: bool,
+    /// It tells when a key expires; Redis before 7 tells how long that takes.
+    tells_moments: bool,
 }
 
 impl Source {
     pub fn scan(mut peer: Peer) -> Result<Self, Failure> {
         let info: String = peer.ask(redis::cmd("INFO").arg("keyspace"))?;
         let number = |line: &str| line.strip_prefix("db")?.split(':').next()?.parse().ok();
+        let tells_moments = peer.try_ask::<Value>(redis::cmd("PEXPIRETIME").arg(""))?.is_ok();
         let databases = info.lines().filter_map(number).collect();
         Ok(Self::Server(Box::new(Scan {
             peer,
@@ -67,6 +70,7 @@ impl Source {
             named: VecDeque::new(),
             found: VecDeque::new(),
             begun: false,
+            tells_moments,
         })))
     }
 
@@ -141,8 +145,9 @@ impl Scan {
         }
         self.peer.select(db)?;
         let mut commands = redis::pipe();
+        let expiry = if self.tells_moments { "PEXPIRETIME" } else { "PTTL" };
         for key in &keys {
-            commands.cmd("DUMP").arg(key).cmd("PTTL").arg(key);
+            commands.cmd("DUMP").arg(key).cmd(expiry).arg(key);
         }
         let answers: Vec<Value> = self
             .peer
@@ -150,9 +155,9 @@ impl Scan {
             .into_iter()
             .collect::<Result<_, _>>()
             .map_err(|error| self.peer.failure(&error))?;
-        let now = now();
+        let from = if self.tells_moments { 0 } else { now() };
         for (key, answer) in keys.into_iter().zip(answers.chunks_exact(2)) {
-            let (Value::BulkString(payload), Value::Int(ttl)) = (&answer[0], &answer[1]) else { continue }; // gone since
+            let (Value::BulkString(payload), Value::Int(expires @ -1..)) = (&answer[0], &answer[1]) else { continue }; // gone since
             let Some((body, version)) = rdb::opened(payload) else {
                 return Err(Failure::new(
                     format!(
@@ -163,10 +168,7 @@ impl Scan {
                     "see what server that is; up to Redis 8 is known",
                 ));
             };
-            let expires = u64::try_from(*ttl).ok().map(|ttl| now + ttl);
-            if *ttl == -2 {
-                continue;
-            }
+            let expires = u64::try_from(*expires).ok().map(|expires| from + expires);
             self.found.push_back(Item::Key(Key { db, key, expires, body: body.to_vec(), version, value: None }));
         }
         Ok(())
