@@ -19,7 +19,7 @@
 //!   META, name                                                                                 what the server keeps for itself
 //! ```
 //!
-//! Numbers are big-endian, so that their order is that of keys. An id is never used again: elements belong to whoever has it in its head, so a
+//! Numbers are big-endian, so that their order is that of keys. An id is never used again: elements belong to the key that has it in its head, so a
 //! collection is renamed, or removed, by one record, and those of a removed one are swept later ([`reaper`](crate::reaper)). Every change of a collection
 //! writes its head, whose version is therefore the collection's: that is what `WATCH` compares.
 
@@ -29,8 +29,8 @@ use std::ops::ControlFlow;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-use twox_hash::XxHash3_64;
 use tx::Keys;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::engine::{self, Error, Result};
 use crate::failpoints::{Failpoints, Step};
@@ -53,7 +53,7 @@ const FLAGGED: u8 = b'f';
 const MARKED: u8 = b'm';
 const FLAGS: usize = 4;
 
-/// Marks of memcached's: somebody has said that it is out of date; somebody was told to make it anew.
+/// Marks of memcached's: a client has said that it is out of date; a client was told to make it anew.
 pub(crate) const STALE: u8 = 1;
 pub(crate) const WON: u8 = 2;
 
@@ -187,9 +187,9 @@ impl Head {
 }
 
 /// Where a field or member stands among the others: any order, the same for ever. Never 0, which is where a scan begins and what it ends with. The seed is the
-/// store's, so that nobody can choose names that stand at one place.
+/// store's, so that no client can choose names that stand at one place.
 pub(crate) fn place(seed: u64, name: &[u8]) -> [u8; 8] {
-    XxHash3_64::oneshot_with_seed(seed, name).max(1).to_be_bytes()
+    xxh3_64_with_seed(name, seed).max(1).to_be_bytes()
 }
 
 /// A key as it is in the store.

@@ -1,12 +1,12 @@
-//! Publish and subscribe. Messages are for those who subscribe at this moment, and are lost with the server: nothing of this is in the store.
+//! Publish and subscribe. Messages are for those that subscribe at this moment, and are lost with the server: nothing of this is in the store.
 //!
 //! ```text
 //!   PUBLISH ─> who subscribes: a copy of the list ─> the inbox of each, under the channel's turn ─> wakes its task
 //!                                                                                    task ─> takes some of the inbox ─> socket
 //! ```
 //!
-//! A publisher writes to no socket and waits for no subscriber: a message is put into the inboxes of those who subscribe, once in memory for all of them. An inbox has a
-//! most (`client-output-buffer-limit`), and a subscriber who reads so slowly that it is passed is cut off. Lists are locked while they are copied or changed, an inbox while something is put
+//! A publisher writes to no socket and waits for no subscriber: a message is put into the inboxes of those that subscribe, once in memory for all of them. An inbox has a
+//! most (`client-output-buffer-limit`), and a subscriber that reads so slowly that it is passed is cut off. Lists are locked while they are copied or changed, an inbox while something is put
 //! or taken, and a turn while a message of its channels is put into all inboxes: so subscribers of a channel see its messages in one order, which is each publisher's.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 use parking_lot::{Mutex, RwLock};
-use twox_hash::XxHash3_64;
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::client::{Client, Item, Message, Put};
 use crate::clock::now;
@@ -36,11 +36,11 @@ const TURNS: usize = 64;
 
 type Members = BTreeMap<u64, Arc<Client>>;
 
-/// Who subscribes to what.
+/// Which clients subscribe to what.
 pub(crate) struct PubSub {
     topics: [RwLock<BTreeMap<Name, Members>>; 3],
     turns: [Mutex<()>; TURNS],
-    /// Subscriptions of all connections: who publishes to nobody takes no lock.
+    /// Subscriptions of all connections: a publisher takes no lock while there are none.
     any: AtomicUsize,
     /// Subscribers that were cut off because they did not read.
     pub(crate) cut_off: AtomicU64,
@@ -58,7 +58,7 @@ impl Default for PubSub {
 }
 
 impl PubSub {
-    /// Puts a message into the inboxes of all who subscribe; returns to how many subscriptions it went. The limit is asked for if there are any.
+    /// Puts a message into the inboxes of all that subscribe; returns to how many subscriptions it went. The limit is asked for if there are any.
     pub(crate) fn publish(
         &self,
         to: Of,
@@ -72,7 +72,7 @@ impl PubSub {
         }
         let message = Arc::new(Message { to, channel: channel.into(), payload: payload.into() });
         let (limit, now) = (limit(), now());
-        let _turn = self.turns[XxHash3_64::oneshot(channel) as usize % TURNS].lock();
+        let _turn = self.turns[xxh3_64(channel) as usize % TURNS].lock();
         for (client, pattern) in &receivers {
             let item = Item { message: message.clone(), pattern: pattern.clone() };
             match client.inbox.put(item, limit, now) {
@@ -96,7 +96,7 @@ impl PubSub {
         };
         add(to, channel, None);
         if to == Of::Channel && channel.len() <= PATTERN {
-            // Patterns can take long to compare: not while nobody else can subscribe.
+            // Patterns can take long to compare: not while no other client can subscribe.
             let patterns: Vec<Name> = self.topics[Of::Pattern as usize].read().keys().cloned().collect();
             let fitting = patterns.iter().filter(|pattern| glob::matches(pattern, channel));
             fitting.for_each(|pattern| add(Of::Pattern, pattern, Some(pattern)));
@@ -109,14 +109,14 @@ impl PubSub {
         self.receivers(to, channel).len()
     }
 
-    /// Ends a subscriber who does not read.
+    /// Ends a subscriber that does not read.
     pub(crate) fn cut_off(&self, client: &Client) {
         self.cut_off.fetch_add(1, Relaxed);
         tracing::warn!("{}: the subscriber does not take its messages, and is ended", client.addr);
         client.end();
     }
 
-    /// Names that somebody subscribes to.
+    /// Names that clients subscribe to.
     pub(crate) fn names(&self, of: Of, pattern: Option<&[u8]>) -> Vec<Name> {
         let mut names: Vec<Name> = self.topics[of as usize].read().keys().cloned().collect();
         names.retain(|name| pattern.is_none_or(|pattern| glob::matches(pattern, name)));

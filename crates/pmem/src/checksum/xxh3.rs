@@ -3,13 +3,9 @@
 //! Fast, but above 240 bytes weak as a keyed checksum: for one key in about 2^33 anybody can name two
 //! texts that collide (`docs/checksums.md`). It stays what it is, so that old pools stay readable.
 
-use twox_hash::XxHash3_64;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_secret};
 
 use crate::hash::splitmix;
-
-/// Up to here XXH3 uses no vectors.
-const SHORT_MAX: usize = 240;
 
 pub(super) type Secret = [u8; 192];
 
@@ -25,12 +21,6 @@ pub(super) fn secret(pool_key: u64, place: u64) -> Secret {
 
 #[inline]
 pub(super) fn checksum(secret: &Secret, text: &[u8]) -> u64 {
-    // The same function twice: the one is inlined for what is short, the other finds out what the processor has for what is long.
-    if text.len() > SHORT_MAX
-        && let Ok(checksum) = XxHash3_64::oneshot_with_secret(secret, text)
-    {
-        return checksum;
-    }
     xxh3_64_with_secret(text, secret)
 }
 

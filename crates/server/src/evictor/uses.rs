@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicUsize};
 
-use twox_hash::XxHash3_64;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Places at first, and how often they may double: 64 Mi places are 256 MiB.
 const FIRST: usize = 1 << 14;
@@ -15,7 +15,7 @@ const DOUBLINGS: usize = 12;
 /// How often keys are used is counted in 8 bits, as Redis does: a new key begins with so much.
 const NEW: u32 = 5;
 const MOST: u32 = 255;
-/// Beside a count: it is known. And: of one read that may have found no key, so who writes it next makes it.
+/// Beside a count: it is known. And: of one read that may have found no key, so the command that writes it next makes it.
 const KNOWN: u32 = 1 << 8;
 const READ_ONCE: u32 = 1 << 9;
 
@@ -43,7 +43,7 @@ impl Uses {
 
     fn place(&self, key: &[u8]) -> Option<&AtomicU32> {
         let places = self.places.load(Acquire);
-        self.at(XxHash3_64::oneshot_with_seed(self.seed, key) as usize & places.checked_sub(1)?)
+        self.at(xxh3_64_with_seed(key, self.seed) as usize & places.checked_sub(1)?)
     }
 
     fn at(&self, place: usize) -> Option<&AtomicU32> {

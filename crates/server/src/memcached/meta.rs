@@ -1,6 +1,6 @@
 //! The meta commands.
 
-use twox_hash::XxHash3_64;
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::flags::Meta;
 use super::request::Request;
@@ -38,7 +38,7 @@ fn version(c: &Context<'_>, key: &[u8]) -> Outcome<Vec<u8>> {
     let Some(value) = c.tx.get(&stored)? else { return Ok(b"0".to_vec()) };
     Ok(match c.tx.version(&stored)? {
         Some(version) => version.to_string().into_bytes(),
-        None => [&[PENDING], &XxHash3_64::oneshot(value).to_be_bytes()[..]].concat(),
+        None => [&[PENDING], &xxh3_64(value).to_be_bytes()[..]].concat(),
     })
 }
 
@@ -57,12 +57,12 @@ fn pending(answer: &[u8]) -> Option<[u8; 8]> {
     answer.get(pending_at(answer)? + 1..)?.first_chunk().copied()
 }
 
-/// Writes `answer` with the version that was missing, in a transaction behind that of the write. If somebody has put something else there in between, it
-/// is none that he who asked may take for his: 0, which no item has.
+/// Writes `answer` with the version that was missing, in a transaction behind that of the write. If another client has put something else there in between,
+/// it is none that the client may take for its own: 0, which no item has.
 pub(super) fn settle(c: &mut Context<'_>, request: &Request<'_>, answer: &[u8]) -> Outcome {
     let meta = if request.word(0) == b"ms" { Meta::parse(Meta::of_set(request.words()))? } else { Meta::of(request)? };
     let stored = c.key(&meta.key);
-    let hash = c.tx.get(&stored)?.map(|value| XxHash3_64::oneshot(value).to_be_bytes());
+    let hash = c.tx.get(&stored)?.map(|value| xxh3_64(value).to_be_bytes());
     let version = if hash.is_some_and(|hash| pending(answer) == Some(hash)) { c.tx.version(&stored)? } else { None };
     c.reply.raw(&settled(answer, version.unwrap_or(0)));
     Ok(())

@@ -4,7 +4,7 @@
 //! three cells, and these, taken together bit by bit, say what becomes of it (a static function, Majewski, Wormald, Havas, Czech: "A Family of Perfect Hashing Methods", 1996; the three
 //! parts are those of Graf and Lemire's xor filter). Of any other key it says anything: so no new key comes to the range as long as it is used.
 
-use twox_hash::XxHash3_64;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Bits of what it says of a key.
 const GOES: u8 = 1;
@@ -33,7 +33,7 @@ pub(super) struct Known {
 }
 
 fn hash(seed: u64, key: &[u8]) -> u64 {
-    XxHash3_64::oneshot_with_seed(seed, key)
+    xxh3_64_with_seed(key, seed)
 }
 
 /// The cells of a hash.
@@ -59,7 +59,7 @@ impl Known {
         Self { seed, width: 1, keys: Vec::new() }
     }
 
-    /// None if the key stays; otherwise whether the elements of what it leads to are nobody's from then on.
+    /// None if the key stays; otherwise whether the elements of what it leads to have no owner from then on.
     pub(super) fn add(&mut self, key: &[u8], goes: Option<bool>) {
         let says = goes.map_or(0, |abandons| GOES | if abandons { ABANDONS } else { 0 });
         if says & ABANDONS != 0 {
@@ -140,7 +140,7 @@ impl Sieve {
         }
     }
 
-    /// None if the key stays; otherwise whether the elements of what it leads to are nobody's from then on.
+    /// None if the key stays; otherwise whether the elements of what it leads to have no owner from then on.
     pub(super) fn goes(&self, key: &[u8]) -> Option<bool> {
         let says = self.look_up(hash(self.seed, key));
         (says & GOES != 0).then_some(says & ABANDONS != 0)

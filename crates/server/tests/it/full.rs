@@ -311,7 +311,7 @@ fn bytes_of(words: &[&str]) -> Vec<u8> {
 #[test]
 fn names_with_one_hash_do_not_keep_a_thread() {
     let names = colliding(0, 2000);
-    let hash = |name: &str| twox_hash::XxHash3_64::oneshot(&name.chars().map(|c| c as u8).collect::<Vec<_>>());
+    let hash = |name: &str| xxhash_rust::xxh3::xxh3_64(&name.chars().map(|c| c as u8).collect::<Vec<_>>());
     assert!(names.iter().all(|name| hash(name) == hash(&names[0])), "they do not collide");
     let dir = memory();
     let (server, mut client) = serve(&dir.path().join("store"), 1 << 30);
@@ -333,7 +333,7 @@ fn keys_with_one_hash_do_not_slow_a_transaction_down() {
     // The store's keys have the number of the database before them.
     let names = colliding(1, count);
     let stored = |name: &str| [0].into_iter().chain(name.chars().map(|c| c as u8)).collect::<Vec<_>>();
-    let hash = |name: &str| twox_hash::XxHash3_64::oneshot(&stored(name));
+    let hash = |name: &str| xxhash_rust::xxh3::xxh3_64(&stored(name));
     assert!(names.iter().all(|name| hash(name) == hash(&names[0])), "they do not collide");
     let dir = memory();
     let (server, mut client) = serve(&dir.path().join("store"), 1 << 30);
