@@ -1,4 +1,4 @@
-//! What the machine asks for at least: bytes stored, flushed and waited for, by nobody else's leave. No transaction, no lock, no pointer to
+//! What the machine asks for at least: bytes stored, flushed and waited for, and nothing else. No transaction, no lock, no pointer to
 //! resolve. Only [`Objects`]; its time is the limit that engines are held against in the same rounds.
 
 use pmem::{Area, Pool};

@@ -1,4 +1,4 @@
-//! Who is compared, where and how long: what all experiments on transactions have in common.
+//! What is compared, where and how long: what all experiments on transactions have in common.
 
 use std::path::{Path, PathBuf};
 
@@ -13,9 +13,9 @@ use crate::{Error, Plan, Result, Row, Side, Watch, machine, run_watched};
 pub struct Contest {
     /// Where pools go, and the peers' files.
     pub dir: PathBuf,
-    /// Who takes part, in the order of the rows.
+    /// The contestants, in the order of the rows.
     pub who: Vec<Contestant>,
-    /// Whom the others are compared with; by default the first peer, else `none`, else the first.
+    /// The one that the others are compared with; by default the first peer, else `none`, else the first.
     pub baseline: Option<Contestant>,
     /// Numbers of threads, one after the other.
     pub threads: Vec<usize>,
@@ -66,7 +66,7 @@ impl Contest {
         Ok(Arena { made, missing, _folder: folder })
     }
 
-    /// One comparison: measures the side that `side` makes of each contestant (the first argument counts them), and adds those who are
+    /// One comparison: measures the side that `side` makes of each contestant (the first argument counts them), and adds those that are
     /// missing. `row` is what their rows begin as.
     pub(crate) fn compare<'env>(
         &self,

@@ -81,7 +81,7 @@ impl<'env> Crew<'env> {
     }
 }
 
-/// Spins at first: whoever slept would begin late.
+/// Spins at first: a thread that slept would begin late.
 fn start_together(waiting: &AtomicUsize) {
     const SPINS: usize = 20_000;
     waiting.fetch_sub(1, SeqCst);

@@ -1,4 +1,4 @@
-//! Who can take part: engines and peers by name, and how each is set up in a directory.
+//! What can take part: engines and peers by name, and how each is set up in a directory.
 
 use std::fmt;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::peer::PeerStore;
 use crate::target::OnKv;
 use crate::{Error, Result};
 
-/// One who takes part.
+/// An engine or a peer that takes part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Contestant {
     /// A heap with one of its policies.
@@ -29,9 +29,9 @@ pub enum Contestant {
     Kv,
     /// The engine in DRAM that tests compare with: nothing is durable.
     Reference,
-    /// Nobody: bytes stored, flushed and waited for.
+    /// No engine: bytes stored, flushed and waited for.
     Bare,
-    /// Nobody: bytes stored past the cache and waited for.
+    /// No engine: bytes stored past the cache and waited for.
     BareNt,
     /// libpmemobj.
     Pmemobj,
@@ -207,7 +207,7 @@ impl Made {
                 Self::Heap(Heap::create(path, &options)?)
             }
             Contestant::Partial(tenths) => {
-                // Of what is stored: the room around it, which nobody writes, would make the share larger than it says.
+                // Of what is stored: the room around it, which is never written, would make the share larger than it says.
                 let alpha = f64::from(tenths) / 10.0 * room.stored as f64 / bytes as f64;
                 let options = heap::Options::new().policy(Policy::InPlacePartial).alpha(alpha).bytes(bytes);
                 Self::Heap(Heap::create(path, &options.slots(slots(room.threads)))?)
@@ -227,7 +227,7 @@ impl Made {
         }))
     }
 
-    /// Bytes of memory that lasts for each byte of live objects: they themselves, and what backs them up. Nobody runs a transaction.
+    /// Bytes of memory that lasts for each byte of live objects: they themselves, and what backs them up. No transaction is running.
     ///
     /// # Errors
     /// Those of looking at every block.
@@ -238,7 +238,7 @@ impl Made {
         Ok((live > 0).then(|| 1.0 + heap.stats().backup_bytes.min(live) as f64 / live as f64))
     }
 
-    /// The pool whose counters tell what operations cost; `None` where nobody counts.
+    /// The pool whose counters tell what operations cost; `None` where nothing is counted.
     #[must_use]
     pub fn pool(&self) -> Option<&Pool> {
         match self {

@@ -95,7 +95,7 @@ impl Figure {
     /// Measures.
     ///
     /// # Errors
-    /// Those of who takes part.
+    /// Those of the contestants.
     pub fn measure(&self, setting: &Setting, watch: &dyn Watch) -> Result<Shown> {
         (self.measure)(setting, watch)
     }

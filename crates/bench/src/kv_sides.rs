@@ -38,7 +38,7 @@ pub trait KvSide: Send + Sync {
     /// Those of the store.
     fn session(&self) -> Result<Box<dyn Session + '_>>;
 
-    /// What it has cost so far; `None` where nobody counts.
+    /// What it has cost so far; `None` where nothing is counted.
     fn stats(&self) -> Option<Stats>;
 
     /// What it does to make data durable, in the words of our domains; `None` for what only knows files.
@@ -86,7 +86,7 @@ pub fn read_only(steps: &[Step<'_>]) -> bool {
     steps.iter().all(|step| step.put.is_none())
 }
 
-/// One who keeps keys and values.
+/// One that keeps keys and values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keeper {
     /// The crate `kv`.

@@ -10,11 +10,11 @@
 //! | [`limits`] | the machine itself: what a barrier, a flush, a copy, a checksum and an atomic cost, which engines are compared with |
 //! | [`experiments`] | transactions: `tx-overwrite`, `tx-alloc`, `ycsb`, `dependent`, `worst-case`, `structures`, `tpcc`, `smallbank`; logs: `log-append`, `log-replicate`, `log-takeover`; keys and values: `kv`, `midas`, `kv-open`, `kv-space` |
 //! | [`figures`] | the figures of the papers, measured here |
-//! | [`contest`], [`engines`] | who takes part in them, by name, and how each is set up |
+//! | [`contest`], [`engines`] | what takes part in them, by name, and how each is set up |
 //! | [`target`] | what an experiment asks of engines and peers alike |
-//! | [`log_sides`] | who takes part in experiments on logs |
+//! | [`log_sides`] | what takes part in experiments on logs |
 //! | [`replicas`] | copies of logs, in processes of their own |
-//! | [`kv_sides`] | who takes part in experiments on stores of keys and values |
+//! | [`kv_sides`] | what takes part in experiments on stores of keys and values |
 //! | [`bare`] | what the machine asks for, in place of an engine: the limit in the same rounds |
 //! | [`workload`] | YCSB, traces, distributions: for other programs too; TPC-C, SmallBank |
 //! | [`crew`], [`latency`], [`clock`] | threads, sampled latencies, time |

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::clock;
 
 /// Nanoseconds that a line of the cache takes from the thread that wrote it to another that waits for it: what two threads tell each other costs so much, and
-/// a virtual machine's host may change it from one moment to the next. `None` if one of both had no core to himself.
+/// a virtual machine's host may change it from one moment to the next. `None` if one of both had no core to itself.
 pub(crate) fn line_transfer() -> Option<f64> {
     const WAYS: u64 = 128;
     const TRIES: u64 = 5;
@@ -28,7 +28,7 @@ pub(crate) fn line_transfer() -> Option<f64> {
                     line.store(GIVEN_UP, Ordering::Release);
                     break;
                 }
-                // Whoever gave up is not waited for.
+                // A thread that gave up is not waited for.
                 let _ = line.compare_exchange(own, own + 1, Ordering::Release, Ordering::Relaxed);
                 if (number + 1).is_multiple_of(WAYS / 2) {
                     let lap = watch.lap();

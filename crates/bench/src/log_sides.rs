@@ -39,13 +39,13 @@ pub trait LogSide: Sync {
     /// There are not so many threads.
     fn writer(&self, thread: usize) -> Result<Box<dyn Writer + '_>>;
 
-    /// Makes durable what was appended, then gives all room back. Nobody appends meanwhile.
+    /// Makes durable what was appended, then gives all room back. No thread appends meanwhile.
     ///
     /// # Errors
     /// Those of the log.
     fn clean(&self) -> Result<()>;
 
-    /// What it has cost so far; `None` where nobody counts.
+    /// What it has cost so far; `None` where nothing is counted.
     fn stats(&self) -> Option<Stats>;
 
     /// What it does to make data durable, in the words of our domains.
@@ -122,10 +122,10 @@ impl FromStr for Policy {
 /// Most records between two forces: half of what a log lets gather by itself.
 const RECORDS_MAX: u32 = 512;
 
-/// One who appends.
+/// One that appends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Appender {
-    /// Nobody: a copy past the cache and a barrier, each thread for itself.
+    /// No log: a copy past the cache and a barrier, each thread for itself.
     Bare,
     /// The crate `log`.
     Log(Policy),
@@ -138,7 +138,7 @@ pub enum Appender {
 }
 
 impl Appender {
-    /// Whom ours is compared with, as `--peer` names them.
+    /// Those that ours is compared with, as `--peer` names them.
     pub const OTHERS: [Self; 3] = [Self::Pmemlog, Self::Flex, Self::Pwrite];
 
     /// Its name as an engine.

@@ -30,9 +30,9 @@ impl Target for OnPeer<'_> {
 
 /// One thread's objects, or those of all.
 pub enum PeerObjects {
-    /// Nobody else's.
+    /// One thread's own.
     Own(peers::Objects),
-    /// Everybody's.
+    /// Shared by all threads.
     Shared(Arc<Mutex<peers::Objects>>),
 }
 

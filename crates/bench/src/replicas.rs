@@ -1,7 +1,7 @@
-//! Copies of a replicated log in processes of their own: they share no lock and no allocator with who leads the log.
+//! Copies of a replicated log in processes of their own: they share no lock and no allocator with the process that leads the log.
 //!
 //! The program starts itself again with [`WORKER`], which is told on its standard input what to serve, says where, and serves until the input ends: it does not
-//! outlive who started it.
+//! outlive the process that started it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -106,7 +106,7 @@ impl Backups {
         let mut secret = [0; 32];
         let random = std::fs::File::open("/dev/urandom").and_then(|mut random| random.read_exact(&mut secret));
         random.map_err(|source| Error::Io { op: "read", path: "/dev/urandom".into(), source })?;
-        let trust = trust(&secret, transport, spin)?; // before anybody is started
+        let trust = trust(&secret, transport, spin)?; // before any process is started
         let start = |number| {
             let path = dir.join(format!("{name}-backup-{number}"));
             Process::start(&Job { path, secret, transport: transport.into(), spin_us: spin.as_micros() as u64 })
@@ -121,7 +121,7 @@ impl Backups {
         self.processes.len()
     }
 
-    /// Where they are, and by what they know who leads.
+    /// Where they are, and by what they know the leader.
     #[must_use]
     pub fn named(&self) -> (Vec<String>, &[u8]) {
         (self.processes.iter().map(|process| process.address.clone()).collect(), &self.secret)

@@ -101,7 +101,7 @@ impl<'a> Side<'a> {
         Self { row, op_bytes: None, pool: None, work: Box::new(move |batch| work(batch).map(Into::into)) }
     }
 
-    /// Who it is.
+    /// The name of its engine.
     #[must_use]
     pub fn engine(&self) -> &str {
         &self.row.engine
@@ -369,7 +369,7 @@ mod tests {
         assert!(rows[1].line_ns.is_none_or(|ns| ns.min > 0.0), "{rows:?}");
     }
 
-    /// Whoever takes part with it is held against the bare work.
+    /// A side that takes part with it is held against the bare work.
     #[test]
     fn times_are_told_as_multiples_of_the_limit() {
         let log = RefCell::new(Vec::new());
@@ -393,7 +393,7 @@ mod tests {
         assert_eq!((rows[0].ns_per_op.unwrap().median, rows[0].barriers_per_op), (0.5, Some(0.5)));
     }
 
-    /// The first try of every size takes a millisecond longer: somebody else had the processor.
+    /// The first try of every size takes a millisecond longer: another process had the processor.
     #[test]
     fn an_interruption_does_not_make_batches_small() {
         let mut last = 0;

@@ -100,7 +100,7 @@ pub struct Row {
     pub max_ns: Option<f64>,
     /// How long a line of the cache that one thread has written takes to another one, in the rounds of this row; where several threads are at work.
     pub line_ns: Option<Spread>,
-    /// File system that the files are in, such as `tmpfs`: there, nobody's data outlives a loss of power.
+    /// File system that the files are in, such as `tmpfs`: there, no data outlives a loss of power.
     pub medium: Option<String>,
     /// Bytes of anonymous memory that the process took while the store was filled, divided by its keys.
     pub dram_per_key: Option<f64>,

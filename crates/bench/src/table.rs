@@ -173,7 +173,7 @@ fn numbers(row: &Row, shown: Columns) -> Vec<Cell> {
 /// Parameters that tell contestants apart which were measured together.
 pub(crate) const OF_CONTESTANT: [&str; 6] = ["policy", "window", "isolation", "backups", "order", "own_copy"];
 
-/// Who it is: the engine, its policy if that is not what all do, its isolation and its copies if there is a choice, and what that leaves open.
+/// Which contestant it is: the engine, its policy if that is not what all do, its isolation and its copies if there is a choice, and what that leaves open.
 #[must_use]
 pub fn contestant(row: &Row) -> String {
     let window = row.params.get("window").and_then(Value::as_u64).filter(|window| *window > 0);
@@ -267,7 +267,7 @@ fn count(value: f64) -> String {
     if value.fract() == 0.0 { format!("{value:.0}") } else { format!("{value:.2}") }
 }
 
-/// A table with a line and a column for each that comes up; those who are missing are named below.
+/// A table with a line and a column for each that comes up; those that are missing are named below.
 pub(crate) fn pivot(
     rows: &[Row],
     corner: &str,
@@ -322,7 +322,7 @@ mod tests {
         }
     }
 
-    /// The policy says who it is; it is no case of its own.
+    /// The policy says which contestant it is; it is no case of its own.
     #[test]
     fn policies_are_contestants() {
         let row = |engine: &str, policy: &str, window: u64| {

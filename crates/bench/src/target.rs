@@ -12,7 +12,7 @@ pub type Aborts = u64;
 /// Engines run at the level that a lock-based peer gives.
 pub const ISOLATION: Isolation = Isolation::Serializable;
 
-/// Who makes objects and stacks.
+/// Makes objects and stacks.
 pub trait Target {
     /// Objects of one thread.
     type Objects: Objects;

@@ -1,4 +1,4 @@
-//! Telling somebody how far a measurement is.
+//! Reports how far a measurement is.
 
 /// Is told of progress.
 pub trait Watch {
@@ -11,5 +11,5 @@ pub trait Watch {
     fn step(&self) {}
 }
 
-/// Nobody.
+/// Ignores progress.
 impl Watch for () {}

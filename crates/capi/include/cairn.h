@@ -266,7 +266,7 @@ typedef struct cairn_kv_options {
 	 * yes, 2: no.
 	 */
 	uint32_t group_commit;
-	/* Not 0: no thread of the store makes checkpoints, who commits does. */
+	/* Not 0: no thread of the store makes checkpoints, threads that commit do. */
 	uint32_t foreground;
 	/* Not 0: each read holds what it returns against its checksum. */
 	uint32_t verify;
@@ -445,8 +445,8 @@ typedef struct cairn_array_found {
  * ---- Logs: records that any number of threads append to at once, durable in order.
  *
  * All threads may use one log at once. A reservation or an iterator is used by one thread at a
- * time; another one that comes in between gets `CAIRN_BUSY`. A log is closed last, when nobody else
- * is in a call with it.
+ * time; another one that comes in between gets `CAIRN_BUSY`. A log is closed last, when no other
+ * thread is in a call with it.
  */
 
 /* An open log. */
@@ -569,8 +569,8 @@ cairn_status cairn_log_get_found(cairn_log *log, cairn_log_found *found, size_t 
 /*
  * ---- Stores: ordered keys and their values, in serializable transactions of many writers.
  *
- * All threads may use one store at once. It is closed last, when nobody else is in a call with it
- * and no transaction is open.
+ * All threads may use one store at once. It is closed last, when no other thread is in a call with
+ * it and no transaction is open.
  */
 
 /* An open store. */
@@ -629,8 +629,8 @@ cairn_status cairn_kv_get(cairn_kv *store, const void *key, size_t key_len, void
 	size_t room, size_t *len);
 
 /*
- * Sets the key's value, durably by the store's options; waits for who writes the key. `had`, which
- * may be null, gets whether it had one.
+ * Sets the key's value, durably by the store's options; waits for a transaction that writes the
+ * key. `had`, which may be null, gets whether it had one.
  */
 cairn_status cairn_kv_put(cairn_kv *store, const void *key, size_t key_len, const void *value,
 	size_t value_len, bool *had);
@@ -660,9 +660,9 @@ cairn_status cairn_kv_get_counts(cairn_kv *store, cairn_kv_counts *counts, size_
  * ---- Transactions on a store.
  *
  * A transaction and its scans are used by one thread at a time; another one that comes in between
- * gets `CAIRN_BUSY`. Who begins a transaction ends it, with `cairn_tx_commit` or `cairn_tx_abort`.
- * After `CAIRN_CONFLICT` it is aborted and run again; `cairn_kv_transact` does that by itself, and
- * sees to it that everybody gets through.
+ * gets `CAIRN_BUSY`. The caller that begins a transaction ends it, with `cairn_tx_commit` or
+ * `cairn_tx_abort`. After `CAIRN_CONFLICT` it is aborted and run again; `cairn_kv_transact` does
+ * that by itself, and sees to it that every caller gets through.
  */
 
 /* A transaction. */
@@ -755,8 +755,8 @@ cairn_status cairn_kv_transact(cairn_kv *store, int isolation, cairn_body body, 
  * places.
  *
  * A transaction is used by the thread that began it, which ends it with `cairn_array_tx_commit`;
- * any thread may end it with `cairn_array_tx_abort`. It keeps nobody away from the bytes it is
- * going to write: of two that write the same, the one that commits later wins.
+ * any thread may end it with `cairn_array_tx_abort`. It keeps no other transaction away from the
+ * bytes it is going to write: of two that write the same, the one that commits later wins.
  */
 
 /* An open array. */
@@ -876,7 +876,7 @@ cairn_status cairn_array_get_found(cairn_array *array, cairn_array_found *found,
  * Each other machine serves a copy, with `cairn log-replica` or, of a store, `cairn kv follow`. The
  * program names the copies once, in a list, and makes or takes over the log with it; the list can
  * be freed then. What is appended or committed is durable when a write quorum of the copies has it.
- * Who begins to lead a log takes a record's number for himself.
+ * A program that begins to lead a log takes a record's number for itself.
  */
 
 /* A list of copies, and how they are reached. */

@@ -54,7 +54,7 @@ fn said(panic: &(dyn Any + Send)) -> &str {
 fn keep(failure: Failure) {
     let bytes: Vec<u8> = failure.message.into_bytes().into_iter().filter(|byte| *byte != 0).collect();
     let message = CString::new(bytes).unwrap_or_default();
-    // A thread that ends has nobody to tell.
+    // A thread that ends has no caller to tell.
     let _ = LAST.try_with(|last| *last.borrow_mut() = Some((message, failure.errno)));
 }
 

@@ -127,7 +127,7 @@ pub(crate) fn busy(what: &str) -> Failure {
 /// Uses what the handle stands for. A panic in `body` poisons it.
 pub(crate) fn with<T: Kept, R>(handle: *const T::C, body: impl FnOnce(&T) -> Result<R>) -> Result<R> {
     let (_, slot, generation) = find::<T>(handle)?;
-    // A body of `cairn_kv_transact` comes here while its store is held by the same thread: nobody ever waits to write to a store's slot.
+    // A body of `cairn_kv_transact` comes here while its store is held by the same thread: no thread ever waits to write to a store's slot.
     let entry = slot.0.read();
     let value = entry.value.as_ref().filter(|_| entry.generation == generation).ok_or_else(closed::<T>)?;
     if value.poisoned().load(Relaxed) {
@@ -144,7 +144,7 @@ where
     with(handle, |value: &T| body(&mut *value.as_ref().try_lock().ok_or_else(|| busy(T::NAME))?))
 }
 
-/// Ends a handle, if nobody is in a call with it and `ready` agrees. Poisoned ones end, too.
+/// Ends a handle, if no thread is in a call with it and `ready` agrees. Poisoned ones end, too.
 pub(crate) fn take<T: Kept>(handle: *const T::C, ready: impl FnOnce(&mut T) -> Result<()>) -> Result<T> {
     let (index, slot, generation) = find::<T>(handle)?;
     let Some(entry) = slot.0.try_write() else {
@@ -155,7 +155,7 @@ pub(crate) fn take<T: Kept>(handle: *const T::C, ready: impl FnOnce(&mut T) -> R
     end(index, entry, generation, ready)
 }
 
-/// As [`take`], waiting for who is in a call.
+/// As [`take`], waiting for the threads that are in a call.
 pub(crate) fn take_patiently<T: Kept>(handle: *const T::C) -> Result<T> {
     let (index, slot, generation) = find::<T>(handle)?;
     end(index, slot.0.write(), generation, |_| Ok(()))
@@ -192,7 +192,7 @@ mod tests {
     struct Number(u64, AtomicBool);
 
     static NUMBERS: Slots<Number> = Slots::new();
-    /// Held by who uses them: a closed handle's slot is another test's else.
+    /// Held by the test that uses them: a closed handle's slot is another test's else.
     static ALONE: Mutex<()> = Mutex::new(());
 
     impl Kept for Number {
@@ -275,7 +275,7 @@ mod tests {
         let refused = take::<Number>(handle, |_| Err(busy("number")));
         assert_eq!(refused.err().map(|e| e.code), Some(CAIRN_BUSY));
         assert_eq!(take::<Number>(handle, |_| Ok(())).unwrap().0, 1);
-        // A closed one is closed, whoever is in a call with what has its slot now.
+        // A closed one is closed, whichever thread is in a call with what has its slot now.
         let next = give(number(2)).unwrap();
         let inner = with(next, |_: &Number| Ok(take::<Number>(handle, |_| Ok(())).err().map(|e| e.code)));
         assert_eq!(inner.unwrap(), Some(CAIRN_CLOSED));

@@ -22,7 +22,7 @@
 //! 1. `raw/log`: pointer and length become a slice, `&lsn` a place for a result; null is an error.
 //!    A panic from here on is one, too (`call`).
 //! 2. `handles` `with`: the handle is a number, never followed: kind, slot, generation. The slot
-//!    has the log, or another generation: then the handle was closed. Closing waits for nobody:
+//!    has the log, or another generation: then the handle was closed. Closing does not wait:
 //!    while a call holds the slot it is refused.
 //! 3. The crate's own `append`. Its error becomes a code, grouped by what the caller can do
 //!    (`code`), and a message that the thread keeps.

@@ -122,7 +122,7 @@ pub struct cairn_kv_options {
     pub at_risk: u32,
     /// Whether commits at the same time are written as one: 0: as is best for the domain, 1: yes, 2: no.
     pub group_commit: u32,
-    /// Not 0: no thread of the store makes checkpoints, who commits does.
+    /// Not 0: no thread of the store makes checkpoints, threads that commit do.
     pub foreground: u32,
     /// Not 0: each read holds what it returns against its checksum.
     pub verify: u32,

@@ -1,6 +1,6 @@
 //! The functions of the interface, and all the unsafe code: memory that C names, and what borrows from what is kept beside it.
 //!
-//! What each function asks of its caller is in the header: pointers are null, or lead to as much as is said, which nobody changes during the call; strings end with a zero.
+//! What each function asks of its caller is in the header: pointers are null, or lead to as much as is said, which nothing changes during the call; strings end with a zero.
 
 mod about;
 mod array;
@@ -19,7 +19,7 @@ use crate::failure::{Failure, Result};
 /// Bytes of the caller's. Null is no bytes, if there are to be none.
 ///
 /// # Safety
-/// `at` is null or leads to `len` bytes, which nobody changes while `'a` lasts.
+/// `at` is null or leads to `len` bytes, which nothing changes while `'a` lasts.
 unsafe fn bytes<'a>(at: *const c_void, len: usize, what: &str) -> Result<&'a [u8]> {
     if at.is_null() {
         return if len == 0 { Ok(&[]) } else { Err(Failure::null(what)) };
@@ -34,7 +34,7 @@ unsafe fn bytes<'a>(at: *const c_void, len: usize, what: &str) -> Result<&'a [u8
 /// A string.
 ///
 /// # Safety
-/// `at` is null or leads to a string that ends with a zero, which nobody changes while `'a` lasts.
+/// `at` is null or leads to a string that ends with a zero, which nothing changes while `'a` lasts.
 unsafe fn text<'a>(at: *const c_char, what: &str) -> Result<&'a str> {
     if at.is_null() {
         return Err(Failure::null(what));
@@ -47,7 +47,7 @@ unsafe fn text<'a>(at: *const c_char, what: &str) -> Result<&'a str> {
 /// A path.
 ///
 /// # Safety
-/// `at` is null or leads to a string that ends with a zero, which nobody changes while `'a` lasts.
+/// `at` is null or leads to a string that ends with a zero, which nothing changes while `'a` lasts.
 unsafe fn path<'a>(at: *const c_char) -> Result<&'a Path> {
     // SAFETY: the caller's.
     unsafe { text(at, "the path") }.map(Path::new)
@@ -60,7 +60,7 @@ impl<T> Out<T> {
     /// It must be there.
     ///
     /// # Safety
-    /// `at` is null or leads to an aligned place for a `T`, which is nobody else's while this lives.
+    /// `at` is null or leads to an aligned place for a `T`, which nothing else uses while this lives.
     unsafe fn new(at: *mut T, what: &str) -> Result<Self> {
         if at.is_null() { Err(Failure::null(what)) } else { Ok(Self(at)) }
     }
@@ -75,7 +75,7 @@ impl<T> Out<T> {
 
     fn set(&self, value: T) {
         if !self.0.is_null() {
-            // SAFETY: who made this promised the place.
+            // SAFETY: the caller that made this promised the place.
             unsafe { self.0.write(value) };
         }
     }
@@ -88,7 +88,7 @@ impl Room {
     /// Null is no room, if there is to be none.
     ///
     /// # Safety
-    /// `at` is null or leads to `len` bytes, which are nobody else's while this lives.
+    /// `at` is null or leads to `len` bytes, which nothing else uses while this lives.
     unsafe fn new(at: *mut c_void, len: usize, what: &str) -> Result<Self> {
         match at.is_null() {
             true if len > 0 => Err(Failure::null(what)),
@@ -107,7 +107,7 @@ impl Room {
         bytes.resize(self.1, 0);
         read(&mut bytes)?;
         if self.1 > 0 {
-            // SAFETY: who made this promised the place; `bytes` is ours.
+            // SAFETY: the caller that made this promised the place; `bytes` is ours.
             unsafe { self.0.copy_from_nonoverlapping(bytes.as_ptr(), self.1) };
         }
         Ok(())
@@ -142,7 +142,7 @@ unsafe fn options<T: Growing>(at: *const T) -> Result<T> {
         let message = format!("options of {size} bytes, of which this version knows {known}: the others must be zero");
         return Err(Failure::new(CAIRN_INVALID, message));
     }
-    // SAFETY: any bytes are a `T`, and nobody else has `all`.
+    // SAFETY: any bytes are a `T`, and nothing else has `all`.
     let target = unsafe { std::slice::from_raw_parts_mut((&raw mut all).cast::<u8>(), known) };
     target.copy_from_slice(&given[..known]);
     Ok(all)
@@ -151,7 +151,7 @@ unsafe fn options<T: Growing>(at: *const T) -> Result<T> {
 /// Fills as much of the caller's struct as it has, and sets what this version does not know to zero.
 ///
 /// # Safety
-/// `at` is null or leads to `size` bytes, which are nobody else's during the call.
+/// `at` is null or leads to `size` bytes, which nothing else uses during the call.
 unsafe fn fill<T: Growing>(at: *mut T, size: usize, value: T, what: &str) -> Result<()> {
     if at.is_null() {
         return Err(Failure::null(what));

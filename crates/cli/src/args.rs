@@ -96,7 +96,7 @@ pub enum Command {
         action: Array,
     },
     LogReplica(LogReplica),
-    /// A store on several machines: who leads, take a machine in, drop one
+    /// A store on several machines: which one leads, take a machine in, drop one
     Group {
         #[command(subcommand)]
         action: Group,

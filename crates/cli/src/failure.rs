@@ -142,7 +142,7 @@ impl Failure {
         }
     }
 
-    /// The same, because bytes on the medium have gone bad.
+    /// The same, because bytes on the medium are corrupt.
     pub fn damaged(self) -> Self {
         Self { damaged: true, ..self }
     }
@@ -152,7 +152,7 @@ impl Failure {
         Self { what: format!("{} ({done})", self.what), ..self }
     }
 
-    /// Bytes on the medium have gone bad.
+    /// Bytes on the medium are corrupt.
     #[cfg(test)]
     pub fn is_damage(&self) -> bool {
         self.damaged

@@ -23,7 +23,7 @@ macro_rules! note {
 
 pub(crate) use {note, say};
 
-/// Standard output, with nobody to hear of a reader that has left.
+/// Standard output, where a reader that has left is no error.
 pub struct Standard;
 
 impl Write for Standard {

@@ -20,7 +20,7 @@ pub enum Error {
     /// The workload or its trace.
     #[error(transparent)]
     Bench(#[from] bench::Error),
-    /// A pool that nobody has killed.
+    /// A pool that was not killed.
     #[error(transparent)]
     Tx(#[from] tx::Error),
     /// Options that do not go together.

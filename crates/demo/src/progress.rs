@@ -1,4 +1,4 @@
-//! The live line; where nobody sees it move, a line per step.
+//! The live line; without a terminal, a line per step.
 
 use std::io::IsTerminal;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Updates that are reported right after their commit, until somebody kills the process.
+//! Updates that are reported right after their commit, until the process is killed.
 //!
 //! The version of an update is the one before plus one, read in the same transaction: so versions of a key are numbered in the order of their
 //! commits, whichever threads made them. Each transaction notes its number in its thread's journal first: whatever is missing then, of half

@@ -20,7 +20,7 @@ pub(crate) struct State {
 pub(crate) enum Wrong {
     /// Acknowledged, and gone.
     Lost { key: u64, expected: State, found: State },
-    /// Key and journal say different things: of a transaction only half is there, or nobody has asked for it.
+    /// Key and journal say different things: of a transaction only half is there, or it was never asked for.
     Half { key: u64, expected: u64, found: State },
     /// The right version, but there instead of deleted, or the other way round.
     Undead { key: u64, expected: State, found: State },
@@ -282,7 +282,7 @@ mod tests {
         assert_eq!(look(12), wrong(12));
     }
 
-    /// A second worker dies before anybody has looked: where its journals begin tells what became of the first one's updates.
+    /// A second worker dies before the next look: where its journals begin tells what became of the first one's updates.
     #[test]
     fn two_workers_between_two_looks() {
         for (begins, version, right) in [(11, 6, true), (12, 7, true), (11, 7, false), (12, 6, false)] {

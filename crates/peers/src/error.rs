@@ -16,7 +16,7 @@ pub struct Error {
 /// `Result` with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-#[allow(dead_code)] // without features nobody fails
+#[allow(dead_code)] // without features nothing fails
 impl Error {
     /// `errno` 0: the library has words of its own.
     #[cold]

@@ -9,7 +9,7 @@ use crate::store::{How, Room, Session, Store, Txn, Work, copy};
 use crate::{Error, Result};
 
 const LIBRARY: &str = "sqlite";
-/// Who waits longer for another writer has met a conflict.
+/// A transaction that waits longer for another writer has met a conflict.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Pages of the log after which it is copied to the file: 64 MiB.
 const LOG_PAGES: u32 = 16 << 10;

@@ -51,7 +51,7 @@ impl Pmemlog {
         self.0.append(data)
     }
 
-    /// Calls `each` with `chunk_bytes` after `chunk_bytes` of what is in it, the last ones maybe fewer, until it says false; 0 is all at once. Nobody
+    /// Calls `each` with `chunk_bytes` after `chunk_bytes` of what is in it, the last ones maybe fewer, until it says false; 0 is all at once. No thread
     /// appends meanwhile: `each` that tries waits for ever.
     pub fn walk(&self, chunk_bytes: usize, mut each: impl FnMut(&[u8]) -> bool) {
         self.0.walk(chunk_bytes, &mut each);

@@ -1,4 +1,4 @@
-//! libpmemobj, behind safe handles: who holds one holds what it may touch.
+//! libpmemobj, behind safe handles: the holder of one holds what it may touch.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -54,7 +54,7 @@ impl Pmemobj {
         Objects::make(&self.handle, count, bytes)
     }
 
-    /// A list of its own: nobody else gets the same; `None` after [`LISTS_MAX`].
+    /// A list of its own: no other caller gets the same; `None` after [`LISTS_MAX`].
     #[must_use]
     pub fn list(&self) -> Option<List> {
         let index = self.lists.fetch_add(1, Relaxed);

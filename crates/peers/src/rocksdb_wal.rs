@@ -21,7 +21,7 @@ pub enum Wal {
 pub struct WalRoom {
     /// Bytes of a Cairn log.
     pub log_bytes: u64,
-    /// Three times so many bytes are written and flushed to tables: whoever uses space again has used it.
+    /// Three times so many bytes are written and flushed to tables: a log that uses space again has used it.
     pub warm_bytes: usize,
 }
 

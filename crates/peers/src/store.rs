@@ -102,7 +102,7 @@ pub trait Txn {
 }
 
 /// Copies what there is room for.
-#[allow(dead_code)] // without features nobody has anything
+#[allow(dead_code)] // without features no store has anything
 #[inline]
 pub(crate) fn copy(value: &[u8], out: &mut [u8]) -> usize {
     let bytes = value.len().min(out.len());

@@ -1,5 +1,5 @@
 //! An array of two members: what a transaction wrote is there in all its places, or in none, in the order of commits; so is what a nested top action wrote, whatever becomes of
-//! its outer transaction; what was rolled back is nowhere. Whoever reads meanwhile sees both halves of a transaction or neither.
+//! its outer transaction; what was rolled back is nowhere. A thread that reads meanwhile sees both halves of a transaction or neither.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, RwLock};
@@ -372,7 +372,7 @@ impl Scenario for Arrayed {
             return Err(Violation::new(format!("nothing is lost, and is told to be: {found:?}")));
         }
         look(&array).map_err(|error| Violation::new(error.to_string()))?;
-        // Whoever sees this state has what was acknowledged before.
+        // A check that sees this state has what was acknowledged before.
         let _witness =
             Witness::of(there.iter().fold(0_u64, |sum, byte| sum.wrapping_mul(257).wrapping_add((*byte).into())))?;
         let probe = array.file("probe").map_err(Violation::detected)?;

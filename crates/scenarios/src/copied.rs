@@ -47,7 +47,7 @@ pub enum Op {
 pub enum Effect {
     /// It is a copy.
     Formed,
-    /// It hears nobody with a lower epoch.
+    /// It hears no leader with a lower epoch.
     Promised(u32),
     /// This is the log.
     Installed(Log),

@@ -12,7 +12,7 @@
 //!      before their append. No record says that a later one was written.
 //! * [`Claim::Sane`], for bytes whose checksums were made to fit again, and for bytes that were never a pool: no panic, no endless work,
 //!   no access outside of the pool, and the invariants of the structures hold (blocks inside the heap and apart from each other).
-//!   Which values they hold cannot be told: who recomputes a checksum has signed them.
+//!   Which values they hold cannot be told: to recompute a checksum is to sign them.
 //!
 //! The test suite and the fuzz target `open` share all of this.
 

@@ -15,7 +15,7 @@ pub struct Handed {
     script: Option<Vec<Op>>,
 }
 
-/// Who has the objects.
+/// What has the objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Engines {
     /// A heap.
@@ -175,7 +175,7 @@ impl Scenario for Handed {
             5 => Op::Abort,
             6 => Op::Restart,
             7 => Op::Close,
-            // Nobody rolls back with none, and transactions that abort stay.
+            // No transaction is rolled back with policy none, and transactions that abort stay.
             _ => Op::HandOver(
                 Policy::ALL.into_iter().filter(|p| *p != Policy::None).nth(rng.index(4)).unwrap_or_default(),
             ),

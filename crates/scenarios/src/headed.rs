@@ -114,7 +114,7 @@ impl Scenario for Headed {
                 match running.transact(Strict, |tx| change(tx, *last + 1)) {
                     Ok(()) => ack.commit(ticket),
                     Err(_) => {
-                        // The drain has failed: nothing more is taken, and whoever opens the replica again is told what it is.
+                        // The drain has failed: nothing more is taken, and the caller that opens the replica again is told what it is.
                         if running.transact(Strict, |tx| change(tx, 1000)).is_ok() {
                             return Err("a head commits behind a failed drain".into());
                         }

@@ -88,7 +88,7 @@ impl Named {
         (self.run_full_disks)(config)
     }
 
-    /// So many recoveries of others cost as much as one of this: who gives all of them the same time divides by it.
+    /// So many recoveries of others cost as much as one of this: a caller that gives all of them the same time divides by it.
     pub fn weight(&self) -> u64 {
         if self.name.ends_with("-many") { 4 } else { 1 }
     }

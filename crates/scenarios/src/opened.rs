@@ -19,7 +19,7 @@ impl<E> Opened<E> {
         Ok(Arc::clone(&open.as_ref().ok_or("closed")?.0))
     }
 
-    /// Ends it, and opens it again. Nobody else uses it meanwhile.
+    /// Ends it, and opens it again. No other thread uses it meanwhile.
     pub(crate) fn again(
         &self,
         end: impl FnOnce(E, Pool) -> Result<(), Error>,
@@ -41,7 +41,7 @@ impl<E> Opened<E> {
         }
     }
 
-    /// Closes it, if it is open, who has the pool by itself.
+    /// Closes it, if it is open: the engine has the pool by itself.
     pub(crate) fn close<X: Into<Error>>(self, close: impl FnOnce(E) -> Result<(), X>) -> Result<(), Error> {
         self.end(|engine, pool| {
             drop(pool);

@@ -244,7 +244,7 @@ fn write<S: Records>(tx: &mut S::Tx<'_>, store: &S, n: u64, writes: &[Write]) ->
     Ok(before)
 }
 
-/// The record of a key, and who wrote it.
+/// The record of a key, and which transaction wrote it.
 fn find<T: RecordTx>(tx: &mut T, table: Table, key: u64) -> eaw::Result<(RecordId, u64)> {
     let mut found = None;
     tx.scan(table, &mut |id, bytes| {
@@ -252,7 +252,7 @@ fn find<T: RecordTx>(tx: &mut T, table: Table, key: u64) -> eaw::Result<(RecordI
             found = Some((id, n));
         }
     })?;
-    // It was replaced while the scan was beyond its new place: somebody else has it.
+    // It was replaced while the scan was beyond its new place: another transaction has it.
     found.ok_or(eaw::Error::Deadlock)
 }
 

@@ -62,7 +62,7 @@ pub struct Live {
     forced: AtomicU64,
     /// Records not known to be durable or cleaned up: LSN, number, and the ticket while it is not durable.
     state: Mutex<Vec<(u64, u64, Option<Ticket>)>>,
-    /// Operations that append and have not noted what: nobody cleans up past records that he does not know.
+    /// Operations that append and have not noted what: no thread cleans up past records that it does not know.
     appending: AtomicU64,
 }
 

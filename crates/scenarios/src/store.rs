@@ -43,7 +43,7 @@ pub enum Op {
     Put(u8, usize),
     /// A checkpoint.
     Settle,
-    /// The file grows ahead of who puts.
+    /// The file grows ahead of the threads that put.
     Ahead,
     /// A snapshot is held while these run; it must show to the end what it showed.
     Hold(Vec<Op>),
@@ -187,7 +187,7 @@ impl Stored {
         Self { grouped: true, ..self }
     }
 
-    /// The store is made by the program, and by whoever comes after a crash.
+    /// The store is made by the program, and by whatever opens it after a crash.
     #[must_use]
     pub fn unmade(self) -> Self {
         Self { unmade: true, ..self }
@@ -276,7 +276,7 @@ impl Stored {
                 let ticket = ack.begin(Effect::Write(n, vec![(*at, Some(*len))]));
                 match store.put(&key(*at), &value(n, *at, *len)) {
                     Ok(_) => {
-                        // Not before its own, and before that of whoever writes the key next.
+                        // Not before its own, and before that of the transaction that writes the key next.
                         note(Effect::At(n, store.stats().now.get()), ack);
                         ack.commit(ticket);
                     }

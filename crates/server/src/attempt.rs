@@ -16,7 +16,7 @@ use crate::work::Work;
 /// Bytes of deletions from which on a transaction that may find no room goes in steps at once: some thousand keys.
 const LARGE: u64 = 256 << 10;
 
-/// A bug in a command is that request's answer, and not the end of those who wait with it.
+/// A bug in a command is that request's answer, and not the end of those that wait with it.
 fn attempt_safely(shared: &Shared, work: &mut dyn Work, tx: &mut dyn Tx) -> Result<()> {
     std::panic::catch_unwind(AssertUnwindSafe(|| work.attempt(tx))).unwrap_or_else(|_| {
         tracing::error!("a command has panicked, which is a bug; its transaction is given up");
@@ -49,7 +49,7 @@ fn reason_of_steps(shared: &Shared, error: Error) -> Error {
     }
 }
 
-/// The same for who is inside the gate, without what nobody is to see. With somewhere to say so, it ends when it has taken much out.
+/// The same for a caller inside the gate, without what no client is to see. With somewhere to say so, it ends when it has taken much out.
 pub(crate) fn attempt_inside(
     shared: &Shared,
     work: &mut dyn Work,
@@ -79,7 +79,7 @@ pub(crate) fn run_at_once(shared: &Shared, recorder: &Recorder, work: &mut dyn W
     loop {
         let mut attempts = 0;
         let writes = work.writes();
-        // What runs long would keep everybody outside of the gate.
+        // Work that runs long would keep all others outside of the gate.
         let steps = !work.is_long();
         let (one, ended) = (brief && steps && writes && work.is_one(), Cell::new(false));
         let inside = shared.enter();

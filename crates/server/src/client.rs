@@ -24,7 +24,7 @@ pub(crate) struct Client {
     /// The number of its last command.
     pub(crate) last_command: AtomicU64,
     pub(crate) state: Mutex<State>,
-    /// It has said who it is, or need not.
+    /// It has authenticated, or need not.
     pub(crate) known: AtomicBool,
     /// A request of it is being answered, which can take as long as the client has asked for.
     at_work: AtomicBool,
@@ -32,7 +32,7 @@ pub(crate) struct Client {
     pub(crate) writing_since: AtomicU64,
     /// Messages that are yet to be sent to it.
     pub(crate) inbox: Inbox,
-    /// Somebody wants it to end.
+    /// It is to end.
     killed: AtomicBool,
     /// Wakes the connection's task.
     waker: Mutex<Option<Waker>>,
@@ -95,13 +95,13 @@ impl Client {
         self.must_end()
     }
 
-    /// Who is told from now on when it is to end.
+    /// What is told from now on when it is to end.
     pub(crate) fn keep_waker(&self, waker: &Waker) {
         *self.waker.lock() = Some(waker.clone());
         self.waker_kept.store(true, Relaxed);
     }
 
-    /// The next who [asks](Self::is_killed) is who is told.
+    /// The next task that [asks](Self::is_killed) is the one that is told.
     pub(crate) fn forget_waker(&self) {
         self.waker_kept.store(false, Relaxed);
     }
@@ -117,12 +117,12 @@ impl Client {
         self.at_work.store(false, Relaxed);
     }
 
-    /// Whether it has been silent longer than `idle` (milliseconds; 0: for ever), has not taken replies for `wait_limit`, or has not said who it is.
+    /// Whether it has been silent longer than `idle` (milliseconds; 0: for ever), has not taken replies for `wait_limit`, or has not authenticated.
     pub(crate) fn has_waited_too_long(&self, now: u64, idle: u64, wait_limit: u64) -> bool {
         let since = |moment: u64| now.saturating_sub(moment);
         let writing = self.writing_since.load(Relaxed);
         let stuck = writing != 0 && since(writing) > wait_limit;
-        // Who subscribes is to listen.
+        // A subscriber is to listen.
         let rests = writing == 0 && !self.at_work.load(Relaxed) && !self.inbox.is_open();
         let silent = idle != 0 && rests && since(self.last_active.load(Relaxed)) > idle;
         let stranger = !self.known.load(Relaxed) && since(self.since) > wait_limit;
@@ -191,7 +191,7 @@ mod tests {
         client.inbox.open();
         client.writing_since.store(0, Relaxed);
         assert!(!client.has_waited_too_long(1 << 40, IDLE, 5000));
-        // Nothing ends who is silent, if nothing is said about it.
+        // Nothing ends a silent client, if nothing is said about it.
         client.writing_since.store(0, Relaxed);
         assert!(!client.has_waited_too_long(1 << 40, 0, 5000));
     }

@@ -30,7 +30,7 @@ pub struct Config {
     pub tls: Option<Tls>,
     /// The default user's password.
     pub password: Option<String>,
-    /// Whether whoever reaches an address that is not this machine's own needs no password.
+    /// Whether a client that reaches an address that is not this machine's own needs no password.
     pub open: bool,
     /// Threads that serve; 0 for one for every two processors.
     pub threads: usize,
@@ -65,7 +65,7 @@ pub struct Tls {
     pub certificate: PathBuf,
     /// Its private key.
     pub key: PathBuf,
-    /// Certificates of who may sign clients' certificates; clients need none if it is not given.
+    /// Certificates of the authorities that may sign clients' certificates; clients need none if it is not given.
     pub clients: Option<PathBuf>,
 }
 
@@ -80,7 +80,7 @@ pub struct Settings {
     pub request: usize,
     /// How long a connection may say nothing (`timeout`); for ever if it is 0.
     pub idle: Duration,
-    /// How long one may take to say who it is, and how long to take its replies.
+    /// How long a client may take to authenticate, and how long to take its replies.
     pub wait_limit: Duration,
     /// Bytes of memory that the store was opened to use for its index, to be told (`maxmemory`); 0 for no limit.
     pub memory: u64,

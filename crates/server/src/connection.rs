@@ -70,7 +70,7 @@ pub(crate) async fn attend(
             }
         }
         if !parts.session.closing {
-            // Also to who sends on and on, and never a whole request.
+            // Also to a client that sends on and on, and never a whole request.
             deliver(&mut parts);
         }
         write(stream, thread, &client, &mut parts.reply).await.ok()?;
@@ -126,7 +126,7 @@ pub(crate) async fn answer(
         }
         parts.session.closing = true;
     }
-    // Who waited for an element went on to read.
+    // A connection that waited for an element went on to read.
     let more = found.full || parts.input.len() > found.seen;
     parts.input.drain(..parser.discard());
     client.has_worked(now());

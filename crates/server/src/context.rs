@@ -188,17 +188,17 @@ impl Context<'_> {
         let plain = !self.shared.collections.load(SeqCst);
         self.disown(key)?;
         let done = change(&mut *self.tx)?;
-        // Nobody had said that there are collections; the first may have been made, and here, in between. From now on the key is held, or whoever comes in
-        // between is a conflict.
+        // No transaction had said that there are collections; the first may have been made, and here, in between. From now on the key is held, or a
+        // transaction that comes in between is a conflict.
         if plain && self.shared.collections.load(SeqCst) && !self.shared.failpoints.skips(Step::LookAgain) {
             return Err(Error::Again.into());
         }
         Ok(done)
     }
 
-    /// The elements of what a key has become nobody's. The caller sets or deletes the key.
+    /// The elements of what a key has lose their owner. The caller sets or deletes the key.
     fn disown(&mut self, key: &[u8]) -> Outcome {
-        // Whoever makes the first collection says so before it commits. Who overwrites a key looks before and after.
+        // A transaction that makes the first collection says so before it commits. One that overwrites a key looks before and after.
         if !self.shared.collections.load(SeqCst) {
             return Ok(());
         }

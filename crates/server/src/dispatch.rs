@@ -1,4 +1,4 @@
-//! Runs a command, whichever way it is run; and whom it may wake.
+//! Runs a command, whichever way it is run; and which clients it may wake.
 
 use crate::command::{Command, Env, Run};
 use crate::context::Context;
@@ -58,11 +58,11 @@ pub(crate) fn run(command: &Command, args: &Arguments<'_>, env: &mut Env<'_>, re
     }
 }
 
-/// Keys, as they are in the store, at which somebody may wait for what a command puts there; and, if somebody reads for a group, those of which it may take a stream away. An empty
+/// Keys, as they are in the store, at which a client may wait for what a command puts there; and, if a client reads for a group, those of which it may take a stream away. An empty
 /// one stands for all there are.
 pub(crate) fn woken(command: &Command, args: &Arguments<'_>, db: u8, groups: bool, mut wake: impl FnMut(Vec<u8>)) {
     let brings = command.is(flag::LIST | flag::SORTED | flag::GEO | flag::KEYSPACE) || command.name == "xadd";
-    // Others about streams concern nobody who waits: whoever reads one wakes nobody.
+    // Others about streams concern no client that waits: a command that reads one wakes none.
     let destroys = command.name == "xgroup" && args.get(1).eq_ignore_ascii_case(b"destroy");
     let takes = groups && (!command.is(flag::STREAM) || destroys);
     if !command.is(flag::WRITE) || !brings && !takes {

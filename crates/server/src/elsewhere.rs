@@ -1,7 +1,7 @@
 //! Threads for work that waits long, or runs long: those that serve are not to wait for it. How much of it there may be at one time, [`work`](crate::work) says.
 //!
-//! Who finds no place waits for one, in order, and takes no thread meanwhile. No class waits for places of another: those that wait for what a long script holds must not keep it from
-//! being run, nor ended.
+//! Work that finds no place waits for one, in order, and takes no thread meanwhile. No class waits for places of another: those that wait for what a long script holds must not
+//! keep it from being run, nor ended.
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ async fn run_long(shared: &Arc<Shared>, recorder: &Recorder, mut work: Box<dyn W
     work
 }
 
-/// On a thread that serves nobody: once, with all that it has to wait for.
+/// On a thread that serves no connections: once, with all that it has to wait for.
 pub(crate) async fn on_a_thread(shared: &Arc<Shared>, recorder: &Recorder, mut work: Box<dyn Work>) -> Box<dyn Work> {
     let (shared, commands) = (shared.clone(), recorder.calls.len());
     let run = tokio::task::spawn_blocking(move || {

@@ -201,7 +201,7 @@ pub trait Engine: Send + Sync + 'static {
         Ok(false)
     }
 
-    /// Whether a transaction waits for others at once, and who reads as well: for locks.
+    /// Whether a transaction waits for others at once, one that reads as well: for locks.
     fn waits(&self) -> bool {
         false
     }
@@ -278,7 +278,7 @@ impl From<kv::Error> for Error {
             E::IndexMemory { .. } => Self::Memory(text),
             E::Limit { .. } => Self::Limit(text),
             E::LogFull { .. } => Self::LogFull(text),
-            // Whoever leads now has it, or nobody has a quorum.
+            // The server that leads now has it, or none has a quorum.
             E::InDoubt { .. } | E::LogInDoubt { .. } | E::Log(_) => Self::InDoubt(text),
             E::Damaged { .. } | E::Lost { .. } | E::LostCommits { .. } => Self::Damaged(text),
             E::Pool(error) => error.into(),
@@ -354,7 +354,7 @@ fn over(used: u64, most: u64, percent: u64) -> u64 {
     if used > hundredth * percent { used - hundredth * (percent - MORE_PERCENT) } else { 0 }
 }
 
-/// Whether nobody else can have been elected yet.
+/// Whether no other server can have been elected yet.
 type Held = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// A [`kv::Store`].
@@ -378,7 +378,7 @@ impl Kv {
         Self { store: Arc::new(store), slow, held: None }
     }
 
-    /// A store that leads for as long as `held` says so. Whoever else has the store lets go of it before it is closed.
+    /// A store that leads for as long as `held` says so. All others that have the store let go of it before it is closed.
     ///
     /// A read is answered only if `held` is true behind it: then no successor had been elected when it looked, so nothing that a successor has acknowledged can be missing in it. The same
     /// goes for what a transaction has read that wrote nothing. A commit is on a write quorum of copies none of which had promised to a successor; all the same it is said to be in doubt if

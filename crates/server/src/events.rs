@@ -1,4 +1,4 @@
-//! Keyspace notifications: what has become of keys, told to those who subscribe to `__keyspace@N__:key` and `__keyevent@N__:event`.
+//! Keyspace notifications: what has become of keys, told to those that subscribe to `__keyspace@N__:key` and `__keyevent@N__:event`.
 //!
 //! ```text
 //!   a command ─> a transaction that notes which keys it changes ─> what that is called ─┐ at the end of the attempt: a number in line
@@ -74,10 +74,10 @@ impl Told {
     }
 }
 
-/// Who tells of events, in whose name.
+/// Publishes events, and has the state that says which.
 pub(crate) trait Teller {
     fn events(&self) -> &Events;
-    /// Tells all who subscribe to a channel.
+    /// Tells all that subscribe to a channel.
     fn publish(&self, channel: &[u8], payload: &[u8]);
 }
 
@@ -195,7 +195,7 @@ impl Events {
         self.changed.notified().await;
     }
 
-    /// Tells what may be told: nobody in front of it is under way.
+    /// Tells what may be told: no transaction in front of it is under way.
     fn advance(&self, teller: &impl Teller, line: &mut Line) {
         while let Some(first) = line.waiting.first_entry() {
             if first.get().is_none() {

@@ -40,7 +40,7 @@ const RECORD: u64 = 48;
 /// How long a write waits for room before it is refused, and how long it makes some at a time, in milliseconds.
 const WAIT_LIMIT: u64 = 5000;
 const TURN: u64 = 200;
-/// How long those are looked for that may go, in milliseconds, if there is none at first; and for how many times as long nobody looks again if there was none.
+/// How long those are looked for that may go, in milliseconds, if there is none at first; and for how many times as long none looks again if there was none.
 const SEARCH: u64 = 1000;
 const RESTS: u64 = 9;
 /// Between two looks at how much room is left.
@@ -50,7 +50,7 @@ const REST: Duration = Duration::from_millis(200);
 
 // ---- when -------------------------------------------------------------------------------------------------------
 
-/// What one who writes has tried: since when, and how many bytes were to go last.
+/// What a write has tried: since when, and how many bytes were to go last.
 #[derive(Debug, Default)]
 pub(crate) struct Tries {
     since: Option<u64>,
@@ -69,11 +69,11 @@ pub(crate) fn make_room(shared: &Shared, bytes: usize, tries: &mut Tries) -> boo
     if bytes as u64 > file / REQUEST || now().saturating_sub(since) > WAIT_LIMIT {
         return false;
     }
-    // What it takes nobody knows: more each time.
+    // What it takes is not known: more each time.
     tries.bytes = (2 * tries.bytes).max(2 * bytes as u64).max(file / PART).min(file / REQUEST);
     let before = shared.evictor.rounds.load(Relaxed);
     let mut hand = shared.evictor.hand.lock();
-    // Somebody has, while this waited.
+    // Another thread has, while this waited.
     shared.evictor.rounds.load(Relaxed) != before
         || round(shared, policy, &mut hand, tries.bytes, 5 * TURN).is_ok_and(|made| made)
 }
@@ -98,7 +98,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         });
         match gone.await {
             Ok(Ok(false)) => tokio::time::sleep(PAUSE).await,
-            Ok(Ok(true)) => tokio::task::yield_now().await, // who writes may be waiting for its turn
+            Ok(Ok(true)) => tokio::task::yield_now().await, // a write may be waiting for its turn
             Ok(Err(error)) => {
                 tracing::debug!("no key was evicted: {error}");
                 tokio::time::sleep(REST).await;

@@ -30,7 +30,7 @@ pub(crate) struct Evictor {
     pub(crate) evicted: AtomicU64,
     /// Times that room was made.
     pub(crate) rounds: AtomicU64,
-    /// Held by who makes it.
+    /// Held by the thread that makes room.
     pub(crate) hand: Mutex<Hand>,
     /// Moments are counted from then on.
     began: u64,

@@ -5,7 +5,7 @@
 //!   slow     batches of all connections of a thread, that are there when the one before is durable, become one transaction; the store waits for it, off the thread if that takes long
 //! ```
 //!
-//! A batch that only reads looks at a snapshot, and waits for nobody. One that fails is tried request by request, so each gets its own answer.
+//! A batch that only reads looks at a snapshot, and waits for no other transaction; on a tree in a heap it locks what it reads. One that fails is tried request by request, so each gets its own answer.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -29,8 +29,8 @@ use crate::work::Work;
 const MOST: usize = 512;
 /// Bytes of their requests.
 const BYTES: usize = 1 << 20;
-/// Up to here a sync takes less than two hops to another thread and back, and what these cost whoever else wants a processor: then this thread waits for it. In
-/// nanoseconds.
+/// Up to here a sync takes less than two hops to another thread and back, and what these cost other threads that want a processor: then this thread waits
+/// for it. In nanoseconds.
 const SHORT: u64 = 500_000;
 /// Attempts that meet conflicts, before it is left to the store, which queues.
 const ATTEMPTS: usize = 4;
@@ -51,7 +51,7 @@ impl Executor {
         Self { shared, recorder, combiner }
     }
 
-    /// Whether all is run at once, on this thread: nobody waits for anybody's commit but his own.
+    /// Whether all is run at once, on this thread: no connection waits for a commit but its own.
     pub(crate) fn is_immediate(&self) -> bool {
         self.combiner.is_none()
     }
@@ -61,8 +61,8 @@ impl Executor {
         run_at_once(&self.shared, &self.recorder, work);
     }
 
-    /// Runs jobs of several connections on this thread, until they are durable: as one transaction, or each alone if that fails. `early` is called with who they are of, and with
-    /// their replies, if these do not wait.
+    /// Runs jobs of several connections on this thread, until they are durable: as one transaction, or each alone if that fails. `early` is called with their connections' slots
+    /// and their replies, if these do not wait.
     pub(crate) fn run_together(&self, jobs: &mut [(usize, Job)], writes: bool, early: &mut dyn FnMut(usize, &[u8])) {
         if !self.try_together(jobs, writes, early) {
             jobs.iter_mut().for_each(|(_, job)| self.run_now(job));
@@ -112,7 +112,7 @@ impl Executor {
         matches!(result, Ok(()) | Err(Error::InDoubt(_)))
     }
 
-    /// Once, without waiting for anybody; false if that is not its end.
+    /// Once, without waiting for other transactions; false if that is not its end.
     async fn run_once<W: Work>(&self, work: &mut W) -> bool {
         let (shared, began) = (&*self.shared, Watch::start());
         let inside = shared.enter();
@@ -204,7 +204,7 @@ impl Combiner {
             if self.queue.borrow().is_empty() {
                 self.queued.notified().await;
             }
-            // Whoever is ready to run queues his work first.
+            // Tasks that are ready to run queue their work first.
             tokio::task::yield_now().await;
             let some = self.take();
             if some.is_empty() {
@@ -274,7 +274,7 @@ impl Combiner {
                 Err(_) => break,
             }
         }
-        // One by one, and in the store's own queue of those who met conflicts; that keeps a thread waiting, so not this one.
+        // One by one, and in the store's own queue of those that met conflicts; that keeps a thread waiting, so not this one.
         for one in some {
             if one.work.leaves() || self.shared.scripts.any_long() {
                 self.leave(one);
@@ -287,7 +287,7 @@ impl Combiner {
         }
     }
 
-    /// Nobody behind it waits for it, nor for what it waits for: a script that runs long.
+    /// No work behind it waits for it, nor for what it waits for: a script that runs long.
     fn leave(&self, Waiting { work, done }: Waiting) {
         let (shared, recorder) = (self.shared.clone(), self.recorder.clone());
         tokio::task::spawn_local(async move {

@@ -1,4 +1,4 @@
-//! Tells of keys that have expired, as long as somebody wants to be told: of those that are due it looks which are gone.
+//! Tells of keys that have expired, as long as these events are wanted: of those that are due it looks which are gone.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 fn seed(shared: &Shared) -> Result<()> {
     let mut next = vec![0];
     while let Some(from) = Some(std::mem::take(&mut next)).filter(|from| !from.is_empty()) {
-        // The line is not held while the store is looked at: who waits for it may hold what this waits for.
+        // The line is not held while the store is looked at: a thread that waits for it may hold what this waits for.
         shared.events.begin_look();
         let mut found = Vec::new();
         shared.look(&mut |tx| {

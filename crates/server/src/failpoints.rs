@@ -8,7 +8,7 @@ pub enum Step {
     DurableFirst,
     /// Replies to requests of several connections that are one transaction wait until it is committed.
     TogetherFirst,
-    /// Who wrote in a transaction that failed is told so.
+    /// A client that wrote in a transaction that failed is told so.
     FailureTold,
     /// Requests of a batch run in the order they came in.
     InOrder,
@@ -20,7 +20,7 @@ pub enum Step {
     WatchedInside,
     /// What a command did before it panicked is given up.
     PanicGivesUp,
-    /// Who overwrites a key looks once more, behind it, whether the first collection was made in between.
+    /// A transaction that overwrites a key looks once more, behind it, whether the first collection was made in between.
     LookAgain,
     /// Elements of a long collection that is removed are left to the reaper.
     Abandoned,
@@ -30,7 +30,7 @@ pub enum Step {
     OwnerSpared,
     /// Each start draws ids of its own.
     FreshIds,
-    /// Who puts an element somewhere wakes those who wait for it.
+    /// A client that puts an element somewhere wakes those that wait for it.
     Woken,
     /// What `MULTI` publishes goes out when its transaction is durable.
     PublishedBehind,

@@ -60,7 +60,7 @@ pub(crate) mod flag {
     pub(crate) const TRANSACTION: u32 = 1 << 12;
     pub(crate) const BITMAP: u32 = 1 << 13;
     pub(crate) const BLOCKING: u32 = 1 << 14;
-    /// Of who has not said who he is, too.
+    /// Of a client that has not authenticated, too.
     pub(crate) const NO_AUTH: u32 = 1 << 15;
     /// Not between `MULTI` and `EXEC`.
     pub(crate) const NO_MULTI: u32 = 1 << 16;
@@ -69,7 +69,7 @@ pub(crate) mod flag {
     pub(crate) const PUBSUB: u32 = 1 << 18;
     /// Its answer is pushed: `CLIENT REPLY` does not keep it back.
     pub(crate) const SUBSCRIBES: u32 = 1 << 19;
-    /// Of who subscribes, with version 2 of the protocol, too.
+    /// Of a subscriber, with version 2 of the protocol, too.
     pub(crate) const HEARING: u32 = 1 << 20;
 
     pub(crate) const SCRIPTING: u32 = 1 << 21;

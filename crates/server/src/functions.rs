@@ -7,7 +7,7 @@
 //!                                             the two names (4 each), library, name, description          a function
 //! ```
 //!
-//! A change of a library writes each of its functions anew, so who calls one and reads its pair alone conflicts with that change.
+//! A change of a library writes each of its functions anew, so a transaction that calls one and reads its pair alone conflicts with that change.
 
 pub(crate) mod dump;
 mod header;

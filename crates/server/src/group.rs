@@ -1,6 +1,6 @@
 //! What a server tells its clients of the other machines that serve the same store, one of which leads.
 //!
-//! Who keeps this up to date is whoever starts the server. A server that follows answers nothing about data: what it has may be out of date, and a client that came to it by mistake
+//! The program that starts the server keeps this up to date. A server that follows answers nothing about data: what it has may be out of date, and a client that came to it by mistake
 //! is told so at once, and where the leader is. It answers `ROLE`, `INFO replication` and, as a Redis Sentinel would, `SENTINEL`: so clients of Sentinel find the leader by asking
 //! any of the servers.
 

@@ -32,11 +32,11 @@ use tokio::sync::Semaphore;
 use self::keyspace::Keyspace;
 use crate::shared::Shared;
 
-/// Connections at one time; who comes when there are as many is told so.
+/// Connections at one time; a client that comes when there are as many is told so.
 const CONNECTIONS: usize = 64;
 /// How long a request may take to come, and a connection may be idle between two.
 const WAIT_LIMIT: Duration = Duration::from_secs(10);
-/// How long a connection lasts: who takes his answers slowly cannot keep it, others open a new one.
+/// How long a connection lasts: a client that takes its answers slowly cannot keep it, others open a new one.
 const AGE: Duration = Duration::from_secs(60);
 /// Bytes of a request, and headers in it.
 const HEAD: usize = 16 << 10;
@@ -80,7 +80,7 @@ pub(crate) async fn serve(listener: std::net::TcpListener, shared: Arc<Shared>) 
     }
 }
 
-/// Whoever does not take it at once does without.
+/// A client that does not take it at once does without.
 fn refuse(socket: &TcpStream) {
     let text =
         "HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length: 21\r\n\r\ntoo many connections\n";

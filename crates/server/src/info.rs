@@ -15,7 +15,7 @@ use crate::topic::Of;
 type Lines = Vec<(&'static str, String)>;
 type Owned = Vec<(String, String)>;
 
-/// Made when it is looked at: who asks for one section does not have the keys counted.
+/// Made when it is looked at: a client that asks for one section does not have the keys counted.
 type Section<'s> = LazyCell<Owned, Box<dyn FnOnce() -> Owned + 's>>;
 
 /// Sections in the order in which they are told.

@@ -33,7 +33,7 @@ pub(crate) async fn hear(
     input: &mut Vec<u8>,
 ) -> Heard {
     std::future::poll_fn(|cx| {
-        // Whoever has put a message there since this has kept the waker wakes it.
+        // A thread that has put a message there since this has kept the waker wakes it.
         if client.is_killed(cx) {
             return Poll::Ready(Heard::End);
         }
@@ -53,7 +53,7 @@ pub(crate) async fn hear(
     .await
 }
 
-/// Writes all replies, but those that have gone. Who does not take them is ended by the thread after a while, and asks for nothing in the meantime. What is written when this
+/// Writes all replies, but those that have gone. A client that does not take them is ended by the thread after a while, and asks for nothing meanwhile. What is written when this
 /// is dropped stays written.
 pub(crate) async fn write(
     stream: &mut (impl AsyncWrite + Unpin),

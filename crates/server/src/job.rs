@@ -190,14 +190,14 @@ impl Job {
         }
     }
 
-    /// It is committed: those who subscribe are told what has become of keys.
+    /// It is committed: subscribers are told what has become of keys.
     pub(crate) fn tell(&mut self) {
         if let Some(ticket) = self.ticket.take() {
             ticket.tell();
         }
     }
 
-    /// The same; and keys of lists, sorted sets and streams that were written: somebody may wait for them.
+    /// The same; and keys of lists, sorted sets and streams that were written: a client may wait for them.
     pub(crate) fn wake(&mut self) {
         self.tell();
         let shared = &self.parts.session.shared;

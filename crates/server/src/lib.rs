@@ -16,14 +16,14 @@
 //! | `commands` | the commands, by what they are about |
 //! | `script`, `functions` | scripts in Lua, each in one transaction; libraries of functions, which are data |
 //! | `dispatch`, `command` | runs a command, whichever way it is run; what a command is |
-//! | `session`, `context` | who is connected, and what he has queued; what a command on data has |
-//! | `reaper`, `evict`, `expired`, `info`, `http` | what goes on beside requests: elements nobody owns, keys that go or have gone, and what people are told |
+//! | `session`, `context` | a connection, and what it has queued; what a command on data has |
+//! | `reaper`, `evict`, `expired`, `info`, `http` | what goes on beside requests: elements without an owner, keys that go or have gone, and what people are told |
 //! | `shared` | what all connections have in common: all that follows |
 //! | `work` | what the executor runs, and how much of it at one time |
 //! | `events`, `evictor` | keyspace notifications; what is known of keys to choose those that go |
-//! | `remove` | what is too much for one transaction goes in steps, which nobody sees |
-//! | `users`, `scripts`, `waiters`, `readers`, `cursors`, `slowlog`, `metrics` | who may do what; scripts that are known, or run long; who waits for an element, or for an entry of a stream; where scans go on; what was slow; what is counted |
-//! | `pubsub`, `client`, `topic` | who subscribes to what; what others may know of a connection, and what is yet to be sent to it |
+//! | `remove` | what is too much for one transaction goes in steps, which no client sees |
+//! | `users`, `scripts`, `waiters`, `readers`, `cursors`, `slowlog`, `metrics` | what users may do; scripts that are known, or run long; clients that wait for an element, or for an entry of a stream; where scans go on; what was slow; what is counted |
+//! | `pubsub`, `client`, `topic` | which clients subscribe to what; what others may know of a connection, and what is yet to be sent to it |
 //! | `config` | what the server is to do |
 //! | `form` | what commands are called, and which of their arguments are keys |
 //! | `data` | how Redis' data lie in the store |

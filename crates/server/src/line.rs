@@ -1,4 +1,4 @@
-//! The socket of a connection that its thread's [reactor](crate::reactor) serves. It is read and written at once; who has to wait for it gives it to the runtime, until the
+//! The socket of a connection that its thread's [reactor](crate::reactor) serves. It is read and written at once; a task that has to wait for it gives it to the runtime, until the
 //! reactor has it back.
 
 use std::io::{self, Read, Write};
@@ -11,7 +11,7 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
-/// Edges: who reads less than he could has read all, and who hears of an end reads until he has seen it.
+/// Edges: a reader that reads less than it could has read all, and one that hears of an end reads until it has seen it.
 const WATCHED: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::RDHUP).union(epoll::EventFlags::ET);
 
 /// Not yet a part of any runtime.

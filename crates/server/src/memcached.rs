@@ -99,7 +99,7 @@ fn answer(c: &mut Context<'_>, text: &str) -> Outcome {
     Ok(())
 }
 
-/// A write that could not be: at least nobody is to find what was there before and take it for what was written.
+/// A write that could not be: at least no client is to find what was there before and take it for what was written.
 fn too_large(c: &mut Context<'_>, request: &Request<'_>) -> Outcome {
     match request.word(0) {
         b"set" => drop(remove_item(c, request.word(1))?),
@@ -179,7 +179,7 @@ fn remove_item(c: &mut Context<'_>, key: &[u8]) -> Outcome<bool> {
     Ok(is_item(c, key)? && c.remove(key)?)
 }
 
-/// Whether the item's version is `cas`. One that this transaction has written has none yet: nobody can have seen it.
+/// Whether the item's version is `cas`. One that this transaction has written has none yet: no client can have seen it.
 fn is_version(c: &Context<'_>, key: &[u8], cas: u64) -> Outcome<bool> {
     Ok(c.tx.version(&c.key(key))? == Some(cas))
 }

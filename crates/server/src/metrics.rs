@@ -1,4 +1,4 @@
-//! What a server counts: each thread for itself, so that counting costs a store to a line nobody else writes; whoever asks adds them up.
+//! What a server counts: each thread for itself, so that counting costs a store to a line no other thread writes; the thread that asks adds them up.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;

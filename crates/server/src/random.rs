@@ -19,7 +19,7 @@ impl RandomSeed {
     }
 }
 
-/// Any numbers: for who takes a random element, not for secrets.
+/// Any numbers: for commands that take a random element, not for secrets.
 pub(crate) struct Random(AtomicU64);
 
 impl Random {

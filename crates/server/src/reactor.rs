@@ -6,8 +6,8 @@
 //!                        └─> anything else, or a reply that is not taken at once ─> a future, as of a connection with a task; a task of its own once it waits
 //! ```
 //!
-//! A connection has a slot of its own. It leaves it while a task serves it, and comes back when that has nothing to do any more. Nobody's replies are written before the transaction that
-//! they are of is committed; whoever does not take them waits in a task. Each connection is read once a round, so that nobody who sends much keeps others waiting.
+//! A connection has a slot of its own. It leaves it while a task serves it, and comes back when that has nothing to do any more. No replies are written before the transaction that
+//! they are of is committed; a connection that does not take them waits in a task. Each is read once a round, so that none that sends much makes others wait.
 
 mod desk;
 
@@ -59,19 +59,19 @@ struct Reactor {
     places: Vec<Place>,
     free: Vec<usize>,
     events: Vec<epoll::Event>,
-    /// Who takes part in the next round; and there may be others, of whom nobody tells again.
+    /// The slots that take part in the next round; and whether there may be others, which are not told of again.
     next: Vec<usize>,
     more: bool,
     round: u64,
     /// When this round began: in milliseconds of Unix time, and by the thread's own clock.
     moment: u64,
     began: u64,
-    /// Who was found to want a transaction that reads, or one that writes, in this round.
+    /// The jobs that were found to want a transaction that reads, or one that writes, in this round.
     reads: Group,
     writes: Group,
 }
 
-/// Those who are to have one transaction together.
+/// Those that are to have one transaction together.
 #[derive(Default)]
 struct Group {
     jobs: Vec<(usize, Job)>,
@@ -111,7 +111,7 @@ pub(crate) async fn run(thread: Rc<Thread>, desk: Rc<Desk>) {
 }
 
 impl Reactor {
-    /// Serves everybody once who has sent something.
+    /// Serves each connection once that has sent something.
     fn round(&mut self, cx: &mut Context<'_>) {
         self.slot_who_came();
         self.end_who_must();
@@ -219,14 +219,14 @@ impl Reactor {
 
     fn end_who_must(&mut self) {
         for at in self.desk.take_ended() {
-            // Who sits there now may be another one.
+            // The connection there now may be another one.
             if matches!(&self.places[at], Place::Taken(slot) if slot.client.must_end()) {
                 self.leave(at);
             }
         }
     }
 
-    /// Learns who has sent something.
+    /// Learns which connections have sent something.
     fn hear(&mut self) {
         self.events.clear();
         let room = rustix::buffer::spare_capacity(&mut self.events);
@@ -324,7 +324,7 @@ impl Reactor {
         if writes { &mut self.writes } else { &mut self.reads }
     }
 
-    /// Runs those who wait for a transaction, and writes their replies.
+    /// Runs those that wait for a transaction, and writes their replies.
     fn commit(&mut self, writes: bool, cx: &mut Context<'_>) {
         let mut group = std::mem::take(self.group(writes));
         if group.jobs.is_empty() {
@@ -387,7 +387,7 @@ impl Reactor {
             Ok(Poll::Ready(Some(slot))) => self.take_back(slot, false),
             Ok(Poll::Ready(None)) => self.leave(at),
             Ok(Poll::Pending) => {
-                // From now on that task is who is to be told.
+                // From now on that task is the one to be told.
                 client.forget_waker();
                 let desk = self.desk.clone();
                 tokio::task::spawn_local(async move {

@@ -1,7 +1,7 @@
-//! Who waits for entries of streams: `XREAD` and `XREADGROUP` with `BLOCK`.
+//! Clients that wait for entries of streams: `XREAD` and `XREADGROUP` with `BLOCK`.
 //!
-//! What comes may be for all who wait, for one of each group, or for nobody, and a stream that goes is told to all groups. So a change makes a round: those who wait for the key look
-//! one after the other, in the order in which they came, each behind the commit of the one before it. So of one group it is served who waits longest. What changes while a round
+//! What comes may be for all that wait, for one of each group, or for none, and a stream that goes is told to all groups. So a change makes a round: those that wait for the key look
+//! one after the other, in the order in which they came, each behind the commit of the one before it. So of one group the one that waits longest is served. What changes while a round
 //! is on its way makes another one behind it. As with [pops](crate::waiters), a reader registers, looks, and sleeps only then: no change is overlooked.
 
 use std::cell::Cell;
@@ -32,7 +32,7 @@ pub(crate) struct Readers {
 #[derive(Debug, Default)]
 struct Queue {
     row: BTreeMap<u64, One>,
-    /// Whose turn it is: nobody's if there is no round.
+    /// Whose turn it is; none if there is no round.
     turn: Option<u64>,
     /// Another round is to follow.
     again: bool,
@@ -81,7 +81,7 @@ pub(crate) struct Reading<'r> {
 }
 
 impl Readers {
-    /// One who reads these, for himself or for a group.
+    /// One that reads these, for itself or for a group.
     pub(crate) fn register(&self, mut keys: Vec<Vec<u8>>, group: Option<&[u8]>) -> Reading<'_> {
         keys.sort_unstable();
         keys.dedup();
@@ -98,7 +98,7 @@ impl Readers {
         self.count.load(SeqCst) > 0
     }
 
-    /// Whether any reads for a group: who takes a stream away tells those.
+    /// Whether any reads for a group: a command that takes a stream away tells those.
     pub(crate) fn any_of_group(&self) -> bool {
         self.of_groups.load(SeqCst) > 0
     }
@@ -212,7 +212,7 @@ impl Drop for Reading<'_> {
 /// What a reader waits for.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Since {
-    /// Its number among those who wait.
+    /// Its number among those that wait.
     pub(crate) number: Option<u64>,
     /// Of each stream the last id when it began to wait.
     pub(crate) ids: Vec<Id>,
@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(turn(&all, b"a"), Some(1));
         drop(second);
         assert_eq!(turn(&all, b"a"), Some(2));
-        // Whoever has no turn gives none away.
+        // A reader that has no turn gives none away.
         first.found_nothing(true, &[]);
         assert_eq!(turn(&all, b"a"), Some(2));
         third.found_nothing(true, &[]);

@@ -1,4 +1,4 @@
-//! Removes elements that nobody owns any more: of collections that were removed as a whole, and of those that have expired. Has the store do the same with
+//! Removes elements that have no owner any more: of collections that were removed as a whole, and of those that have expired. Has the store do the same with
 //! what has expired, if it does not by itself.
 //!
 //! Everything it needs stands in the store ([`data`](crate::data)), so a crash delays it, and loses nothing.
@@ -117,7 +117,7 @@ fn next(tx: &dyn Tx, now: u64, spares_nobody: bool) -> Result<Option<Note>> {
     let until = [&[DUE], &now.to_be_bytes()[..]].concat();
     let Some((due, owner)) = first(tx, Keys::prefix(&[DUE]).until(&until))? else { return Ok(None) };
     let head = tx.get(&owner)?.and_then(Head::read);
-    // Who was told to stay, or to go later, has another note or none.
+    // A collection that was told to stay, or to go later, has another note or none.
     let id = due.get(9..17).map(<[u8]>::to_vec);
     let is_owned = head.is_some_and(|head| Some(&head.id.to_be_bytes()[..]) == id.as_deref());
     let id = id.filter(|_| !is_owned || spares_nobody);

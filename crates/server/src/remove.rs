@@ -11,7 +11,7 @@
 //!   the server starts again       it goes on, or hides what has yet to go
 //! ```
 //!
-//! So whoever looks sees all of the transaction, or nothing.
+//! So any reader sees all of the transaction, or nothing.
 
 mod gate;
 mod hidden;
@@ -85,7 +85,7 @@ pub(crate) struct Site<'s> {
 }
 
 impl Site<'_> {
-    /// Nobody is inside any more.
+    /// No transaction is inside any more.
     fn close(&self) -> Closed<'_> {
         self.gate.close(self.ask)
     }
@@ -94,7 +94,7 @@ impl Site<'_> {
 // ---- begin ------------------------------------------------------------------------------------------------------
 
 /// A transaction that was refused room, or has so much to remove that it would be, in steps: true if that is how it was done, false if it takes nothing much out, or the
-/// store has no room to note it. The caller is not inside the gate; he may know that it is worth it.
+/// store has no room to note it. The caller is not inside the gate; it may know that the steps are worth it.
 pub(crate) fn in_steps(
     site: &Site<'_>,
     is_worth_it: bool,
@@ -241,7 +241,7 @@ impl Place {
 
 // ---- go on ------------------------------------------------------------------------------------------------------
 
-/// The steps behind the first. Whatever becomes of them, what they would remove is gone for all who look; only what the store itself may have lost is an error.
+/// The steps behind the first. Whatever becomes of them, what they would remove is gone for all readers; only what the store itself may have lost is an error.
 fn go_on(engine: &dyn Engine, closed: &Closed<'_>, runs: Vec<Run>) -> Result<()> {
     match finish(engine, &runs) {
         Ok(()) => keep_spare(engine),
@@ -344,7 +344,7 @@ fn step(tx: &mut dyn Tx, runs: &[Run], mut place: Place, most: usize) -> Result<
     Ok(place)
 }
 
-/// Removes the first key of runs, from a place on, and before it all elements that would be nobody's. There was no room to note these, which is `error`.
+/// Removes the first key of runs, from a place on, and before it all elements that would have no owner. There was no room to note these, which is `error`.
 fn with_elements(engine: &dyn Engine, runs: &[Run], place: Place, error: &Error) -> Result<()> {
     let mut first = None;
     engine.read(&mut |tx| {

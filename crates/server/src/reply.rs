@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 /// Bytes from which on nothing more is added.
 const MOST: usize = 1 << 30;
-/// Bytes from which on a message is not copied into the reply of each who is to hear it.
+/// Bytes from which on a message is not copied into the reply of each client that is to hear it.
 const SHARED: usize = 16 << 10;
 
 /// Where replies are written.
@@ -49,7 +49,7 @@ impl Reply {
         Self { bytes: Vec::new(), shared: Vec::new(), sent: 0, most, three: false }
     }
 
-    /// What was written, without what is shared with others: all of it, except of who subscribes.
+    /// What was written, without what is shared with others: all of it, except of a subscriber.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
@@ -198,7 +198,7 @@ impl Reply {
 
     /// Bytes.
     pub fn bulk(&mut self, bytes: &[u8]) {
-        // Far too much already: whoever runs the command sees that, and answers something else.
+        // Far too much already: the code that runs the command sees that, and answers something else.
         if self.bytes.len() > self.most {
             return;
         }
@@ -256,7 +256,7 @@ impl Reply {
         if self.three { self.head(b'%', pairs as i64) } else { self.array(2 * pairs) }
     }
 
-    /// So many follow, for which nobody has asked; for version 2 an array.
+    /// So many follow, for which the client has not asked; for version 2 an array.
     pub fn push(&mut self, len: usize) {
         self.head(if self.three { b'>' } else { b'*' }, len as i64);
     }

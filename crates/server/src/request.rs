@@ -16,7 +16,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// For who has not said who he is: enough to do so.
+    /// For a client that has not authenticated: enough to do so.
     pub const STRANGER: Self = Self { arguments: 10, argument: 16 << 10, request: 32 << 10 };
 }
 

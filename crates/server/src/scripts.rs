@@ -167,9 +167,9 @@ impl Scripts {
 /// Why one that runs long is to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// Somebody wants it.
+    /// It is asked for.
     Killed = 1,
-    /// Something is removed in steps, beside which nobody runs.
+    /// Something is removed in steps, beside which no transaction runs.
     Steps = 2,
     /// The store is full; it gets no space back that a transaction looks at.
     Full = 3,
@@ -243,7 +243,7 @@ pub(crate) struct Running {
     pub(crate) passed: usize,
     /// Nanoseconds that they have waited for locks.
     pub(crate) waited: u64,
-    /// Keys as they are in the store, at which somebody may wait.
+    /// Keys as they are in the store, at which a client may wait.
     pub(crate) woken: BTreeSet<Vec<u8>>,
 }
 

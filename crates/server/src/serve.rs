@@ -1,4 +1,4 @@
-//! A thread that serves: takes what is accepted, gives it to the [reactor] or to a task of its own, and ends who says nothing for too long.
+//! A thread that serves: takes what is accepted, gives it to the [reactor] or to a task of its own, and ends those that say nothing for too long.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -76,7 +76,7 @@ pub(crate) async fn run(shared: Arc<Shared>, recorder: Arc<Recorder>, mut accept
     }
 }
 
-/// Ends connections that have said nothing for too long, do not take their replies, or do not say who they are.
+/// Ends connections that have said nothing for too long, do not take their replies, or do not authenticate.
 fn end_idle(shared: &Shared, own: &mut Vec<std::sync::Weak<Client>>) {
     let (settings, now) = (shared.settings(), now());
     let wait_limit = settings.wait_limit.as_millis() as u64;

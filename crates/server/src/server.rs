@@ -234,7 +234,7 @@ impl Server {
         self.shared.settings().connections
     }
 
-    /// Whether it is to stop: somebody said `SHUTDOWN`, or [`stop`](Self::stop) was called.
+    /// Whether it is to stop: a client said `SHUTDOWN`, or [`stop`](Self::stop) was called.
     #[must_use]
     pub fn is_stopping(&self) -> bool {
         *self.shared.stop.borrow()
@@ -248,7 +248,7 @@ impl Server {
         Ok(self.shared.users.renew(&*self.shared.engine)?)
     }
 
-    /// Accepts nobody any more, lets every connection finish what it has asked for, and ends them.
+    /// Accepts no connection any more, lets every connection finish what it has asked for, and ends them.
     pub fn stop(&self) {
         self.shared.stop.send_replace(true);
     }
@@ -322,7 +322,7 @@ fn listen(address: SocketAddr) -> Result<(std::net::TcpListener, SocketAddr), Er
 
 fn listen_unix(path: &Path) -> Result<std::os::unix::net::UnixListener, Error> {
     let failed = |source| Error::Listen { what: path.display().to_string(), source };
-    // A socket that nobody listens on any more is left by a crash. Anything else is somebody's.
+    // A socket that no process listens on any more is left by a crash. Anything else is not this server's.
     use std::os::unix::fs::FileTypeExt;
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|there| there.file_type().is_socket());
     if is_socket
@@ -394,7 +394,7 @@ async fn accept(listener: Listener, shared: Arc<Shared>, threads: Vec<mpsc::Unbo
 /// Seconds after which a connection on which nothing comes is asked whether its peer is there; then three times more, in the same time. As Redis has it.
 const KEEP_ALIVE: u32 = 300;
 
-/// Peers that vanish without a word are noticed, of those who subscribe or wait for ever as well.
+/// Peers that vanish without a word are noticed, of those that subscribe or wait for ever as well.
 fn keep_alive(socket: &impl rustix::fd::AsFd) -> rustix::io::Result<()> {
     use rustix::net::sockopt;
     use std::time::Duration;
@@ -427,7 +427,7 @@ fn hand(
             Protocol::Redis(_) => b"-ERR max number of clients reached\r\n",
             Protocol::Memcached => b"SERVER_ERROR Too many open connections\r\n",
         };
-        // Whoever does not take it at once does without.
+        // A client that does not take it at once does without.
         drop(match &mut socket {
             Socket::Tcp(socket) => socket.write(text),
             Socket::Unix(socket) => socket.write(text),

@@ -1,4 +1,4 @@
-//! One connection of Redis' protocol, without its socket: who it is, which database it uses, what it has queued.
+//! One connection of Redis' protocol, without its socket: its user, which database it uses, what it has queued.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ pub(crate) struct Session {
     pub(crate) recorder: Arc<Recorder>,
     pub(crate) client: Arc<Client>,
     pub(crate) db: u8,
-    /// None if it has not said who it is, and must.
+    /// None if it has not authenticated, and must.
     pub(crate) user: Option<Arc<User>>,
     /// The number of the users of whom that is one.
     users: u64,
@@ -96,14 +96,14 @@ impl Session {
         }
     }
 
-    /// Who it says it is from now on.
+    /// It is this user from now on.
     pub(crate) fn become_user(&mut self, user: Arc<User>) {
         self.client.state.lock().user = user.name.clone();
         self.client.known.store(true, Relaxed);
         self.user = Some(user);
     }
 
-    /// Takes the rules that hold now, if users have changed; whoever is none any more is out.
+    /// Takes the rules that hold now, if users have changed; a client whose user is gone or off is out.
     pub(crate) fn renew(&mut self) {
         let number = self.shared.users.number();
         if number == self.users {
@@ -122,7 +122,7 @@ impl Session {
         Of::ALL.iter().all(|of| self.subscriptions.names(*of).iter().all(|name| user.may_hear(*of, name)))
     }
 
-    /// Of version 2 who subscribes may do nothing else: messages and answers look alike.
+    /// Of version 2 a subscriber may do nothing else: messages and answers look alike.
     pub(crate) fn only_hears(&self, reply: &Reply) -> bool {
         !reply.three && self.subscriptions.any()
     }

@@ -54,7 +54,7 @@ pub(crate) struct Shared {
     pub(crate) waiters: Waiters,
     pub(crate) readers: Readers,
     pub(crate) pubsub: Arc<PubSub>,
-    /// Who is connected: for `CLIENT LIST` and its like, touched when somebody comes or goes.
+    /// The clients that are connected: for `CLIENT LIST` and its like, touched when one comes or goes.
     pub(crate) clients: Mutex<BTreeMap<u64, Weak<Client>>>,
     /// One for each thread that serves.
     pub(crate) recorders: Vec<Arc<Recorder>>,
@@ -100,7 +100,7 @@ impl Shared {
         let events = Events::default();
         events.set(settings.notify);
         let evictor = Evictor::new(random.1, &settings);
-        // Who follows answers nothing about data, and writes nothing.
+        // A server that follows answers nothing about data, and writes nothing.
         let (ids, collections, seed) = if group.as_ref().is_some_and(|group| group.follows()) {
             (Ids::none(), true, 0)
         } else {
@@ -161,12 +161,12 @@ impl Shared {
         self.settings_number.fetch_add(1, Relaxed);
     }
 
-    /// Puts a message into the inboxes of all who subscribe; returns to how many subscriptions it went.
+    /// Puts a message into the inboxes of all that subscribe; returns to how many subscriptions it went.
     pub(crate) fn publish(&self, to: Of, channel: &[u8], payload: &[u8]) -> usize {
         self.pubsub.publish(to, channel, payload, || self.settings().subscriber)
     }
 
-    /// Any number: for who takes a random element, not for secrets.
+    /// Any number: for commands that take a random element, not for secrets.
     pub(crate) fn random(&self) -> u64 {
         self.random.next()
     }
@@ -238,7 +238,7 @@ impl Shared {
         remove::flush_in_steps(&site, databases)
     }
 
-    /// Looks at the store without the gate: at what nobody is to see, neither.
+    /// Looks at the store without the gate: not at what no client is to see, either.
     pub(crate) fn look(&self, run: engine::Run<'_>) -> engine::Result<()> {
         match self.gate.hidden() {
             None => self.engine.read(run),
@@ -246,7 +246,7 @@ impl Shared {
         }
     }
 
-    /// Goes on with a removal that waits for room. The caller's thread has nobody inside the gate.
+    /// Goes on with a removal that waits for room. The caller's thread has no transaction inside the gate.
     pub(crate) fn end_unfinished(&self) -> engine::Result<()> {
         if self.gate.hidden().is_none() {
             return Ok(());

@@ -42,7 +42,7 @@ impl Thread {
         Instant::now().duration_since(self.began).as_nanos() as u64
     }
 
-    /// What a request may be, and bytes of an item: no lock, and no reference counted, unless somebody has changed the settings.
+    /// What a request may be, and bytes of an item: no lock, and no reference counted, unless the settings have changed.
     pub(crate) fn limits(&self) -> (Limits, usize) {
         let (number, limits, item) = self.limits.get();
         let newest = self.shared.settings_number.load(Relaxed);

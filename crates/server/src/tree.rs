@@ -8,10 +8,10 @@
 //! ```
 //!
 //! Numbers are little-endian. Versions are counted in memory, in each run from another number on (`VERSIONS`): nothing has to be kept for them. What has
-//! expired is skipped by transactions, each of which looks at the clock once, replaced by whoever sets its key, and removed by [`sweep`](Engine::sweep).
+//! expired is skipped by transactions, each of which looks at the clock once, replaced by one that sets its key, and removed by [`sweep`](Engine::sweep).
 //!
-//! Transactions lock what they read and write, to their end, and whoever meets a lock begins again: readers, too. One that has met conflicts too often waits
-//! until it is alone, and then meets none; others go on while its barrier is waited for. So nobody tries for ever, and threads without one of the heap's
+//! Transactions lock what they read and write, to their end, and one that meets a lock begins again: readers, too. One that has met conflicts too often waits
+//! until it is alone, and then meets none; others go on while its barrier is waited for. So none tries for ever, and threads without one of the heap's
 //! slots get theirs.
 //!
 //! A commit waits for its barrier on its own thread ([`write_once`](Engine::write_once) returns what is done): a transaction of a heap cannot go to another one.
@@ -56,7 +56,7 @@ const VERSIONS: u32 = 40;
 const TOGETHER: u32 = 16;
 /// The same where those in the way wait for a sync: to try again meanwhile is in vain, and to take back what was changed costs a sync of its own.
 const TOGETHER_SLOW: u32 = 2;
-/// Attempts alone: none is in conflict with anybody.
+/// Attempts alone: none is in conflict with another one.
 const ALONE: u32 = 4;
 /// Of the objects' bytes, the part that is kept for notes of what is to be removed: some bytes for each key that has gone among others that stay. And most of them.
 const SPARE: u64 = 16;
@@ -124,7 +124,7 @@ impl Options {
 /// The engine that the pool at `path` says it belongs to, empty if it belongs to none; `None` if there is no file. It opens nothing, and changes nothing.
 ///
 /// # Errors
-/// Those of [`pmem::Options::open_read_only`]: it is no pool, it is damaged, somebody has it.
+/// Those of [`pmem::Options::open_read_only`]: it is no pool, it is damaged, it is in use.
 pub fn engine_of(path: impl AsRef<Path>, pool: &pmem::Options) -> Result<Option<String>, pmem::Error> {
     // No engine has this name, so the pool is refused, and the refusal tells its name: whether it was closed is asked later.
     match pool.clone().engine("\u{1}", [0; 64]).open_read_only(path) {

@@ -23,7 +23,7 @@ const ALL_CHANNELS: &str = "Adding a pattern after the * pattern (or the 'allcha
 
 type Hash = [u8; 32];
 
-/// Who may do what.
+/// A user, and what it may do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct User {
     catalogue: &'static Catalogue,
@@ -74,7 +74,7 @@ fn unhex(text: &str) -> Option<Hash> {
 }
 
 impl User {
-    /// May nothing yet, and cannot say who he is.
+    /// May nothing yet, and cannot authenticate.
     pub(crate) fn new(name: &str, catalogue: &'static Catalogue) -> Self {
         Self {
             catalogue,
@@ -285,7 +285,7 @@ impl User {
     }
 }
 
-/// Whether a command that writes lets nobody know what was there.
+/// Whether a command that writes does not let the client know what was there.
 fn tells_nothing(command: &Form, args: &Arguments<'_>) -> bool {
     const BLIND: [&str; 20] = [
         "del",
@@ -343,7 +343,7 @@ impl Category {
 pub(crate) struct Users {
     catalogue: &'static Catalogue,
     all: RwLock<BTreeMap<String, Arc<User>>>,
-    /// Raised with each change: who is in with rules of before takes the new ones.
+    /// Raised with each change: a client that is in with rules of before takes the new ones.
     number: AtomicU64,
     /// The default user's password, by the configuration.
     configured: Option<String>,
@@ -367,7 +367,7 @@ impl Users {
                 let name = String::from_utf8_lossy(&key[key_of("").len()..]).into_owned();
                 let mut user = User::new(&name, catalogue);
                 let rules = String::from_utf8_lossy(rules);
-                // The first rule that this version does not know makes the user one who may do less, so he may not come in.
+                // The first rule that this version does not know makes the user one that may do less, so it may not come in.
                 if let Err(error) = rules.split(' ').try_for_each(|rule| user.apply(rule)) {
                     bad =
                         Some(format!("the rules of user {name} in the store: {error}; set them anew with ACL SETUSER"));
@@ -426,12 +426,12 @@ impl Users {
         self.number.load(SeqCst)
     }
 
-    /// Who one is before he has said so; none if he must.
+    /// The user of a client that has not authenticated; none if it must do so.
     pub(crate) fn whoever(&self) -> Option<Arc<User>> {
         self.all.read().get("default").filter(|user| user.on && user.no_password).cloned()
     }
 
-    /// The user, if that is his password.
+    /// The user, if that is its password.
     pub(crate) fn enter(&self, name: &str, password: &[u8]) -> Option<Arc<User>> {
         let user = self.get(name).unwrap_or_else(|| Arc::new(User::new(name, self.catalogue)));
         (user.knows(password) && user.on).then_some(user)
@@ -445,7 +445,7 @@ impl Users {
         self.all.read().values().cloned().collect()
     }
 
-    /// Durable when it returns. Refused if nobody could change users any more: they are in the store, so no restart would help.
+    /// Durable when it returns. Refused if no user could change users any more: they are in the store, so no restart would help.
     pub(crate) fn set(&self, engine: &dyn Engine, user: User) -> Outcome {
         let mut users = self.all.write();
         if !user.is_admin() && !users.values().any(|other| other.name != user.name && other.is_admin()) {

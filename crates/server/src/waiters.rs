@@ -1,9 +1,9 @@
-//! Who waits for something to come into a list or a sorted set: `BLPOP` and its like.
+//! Clients that wait for something to come into a list or a sorted set: `BLPOP` and its like.
 //!
-//! A waiter registers, looks whether there is something, and sleeps only then; who pushes wakes it after its commit. So no push is overlooked: it commits
-//! before the waiter looks, or finds the waiter registered.
+//! A waiter registers, looks whether there is something, and sleeps only then; a client that pushes wakes it after its commit. So no push is overlooked: it
+//! commits before the waiter looks, or finds the waiter registered.
 //!
-//! A push wakes the one that waits longest. Whoever was woken is out of the rows until it is about to look again. One that leaves after it was woken, with
+//! A push wakes the one that waits longest. One that was woken is out of the rows until it is about to look again. One that leaves after it was woken, with
 //! something or without having looked, wakes the next: there may be more. So each element costs two looks, however many wait.
 
 use std::cell::Cell;
@@ -22,7 +22,7 @@ type Row = BTreeMap<u64, Arc<One>>;
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
     by_key: Mutex<BTreeMap<Vec<u8>, Row>>,
-    /// Registered: nobody who pushes takes the lock while there are none.
+    /// Registered: no push takes the lock while there are none.
     count: AtomicUsize,
     /// Of these, those that have looked in vain: what `blocked_clients` tells.
     asleep: AtomicUsize,
@@ -70,7 +70,7 @@ impl Waiters {
         self.asleep.load(Relaxed)
     }
 
-    /// Something was put there, and committed. Wakes the first who waits for it.
+    /// Something was put there, and committed. Wakes the first that waits for it.
     pub(crate) fn wake(&self, key: &[u8]) {
         let mut by_key = self.by_key.lock();
         let Some(row) = by_key.get_mut(key) else { return };
@@ -85,12 +85,12 @@ impl Waiters {
 }
 
 impl Waiting<'_> {
-    /// Told when somebody puts something there; at once if he has since this was made or awaited. The caller [looks again](Self::again).
+    /// Told when a client puts something there; at once if one has since this was made or awaited. The caller [looks again](Self::again).
     pub(crate) fn notify(&self) -> &Notify {
         &self.one.notify
     }
 
-    /// It is about to look: whoever puts something there from now on wakes it again.
+    /// It is about to look: a client that puts something there from now on wakes it again.
     pub(crate) fn again(&self) {
         if self.one.woken.load(SeqCst) {
             self.owes.set(true);

@@ -1,5 +1,5 @@
 //! `dependent`: 80 % look-ups of any key and 20 % inserts of one and the same, either spaced out evenly between the look-ups or in bursts
-//! (Kamino-Tx §7.1). An insert has to wait for what the one before left behind; nobody else has.
+//! (Kamino-Tx §7.1). An insert has to wait for what the one before left behind; no other operation has.
 
 use std::time::Duration;
 
@@ -44,7 +44,7 @@ impl Arrival {
     }
 }
 
-/// Who inserts.
+/// Which threads insert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Writers {
     /// One thread, so that an insert waits for an earlier one of its own.

@@ -83,7 +83,7 @@ impl KvRun {
             .param("value_bytes", value_bytes);
         let loaded = stand.load(keys, &names, &values, value_bytes)?;
         let mut rows = loads(field, &base, keys, loaded);
-        // Twice: who writes to new places has made his room by then, and who fills one file after the other has done so.
+        // Twice: a store that writes to new places has made its room by then, and one that fills one file after the other has done so.
         stand.load(keys, &names, &values, value_bytes)?;
         for (threads, workload) in runs.iter().copied() {
             let ycsb = Ycsb::new(workload, keys).value_bytes(value_bytes);

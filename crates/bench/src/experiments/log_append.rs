@@ -1,8 +1,8 @@
 //! `log-append`: records appended to a log until they are durable, or as the policy has it.
 //!
-//! **A full log.** Nobody fills up while the clock runs: a round is cut into laps that there is room for, and between laps the log is cleaned, untimed
+//! **A full log.** No log fills up while the clock runs: a round is cut into laps that there is room for, and between laps the log is cleaned, untimed
 //! (`cleanup_all`, `pmemlog_rewind`, a tail set back). All sides have the same room and use all of it before they are cleaned, so that each record
-//! goes where nobody wrote for a lap. What a log defers to the next append after that is timed, and counted.
+//! goes where nothing was written for a lap. What a log defers to the next append after that is timed, and counted.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -29,9 +29,9 @@ const SEED: u64 = 1;
 /// What to measure: all combinations.
 #[derive(Clone, Debug)]
 pub struct LogAppend {
-    /// Who takes part, in the order of the rows.
+    /// What takes part, in the order of the rows.
     pub who: Vec<Appender>,
-    /// Whom the others are compared with; by default the first peer, else `bare`.
+    /// The one that the others are compared with; by default the first peer, else `bare`.
     pub baseline: Option<Appender>,
     /// Bytes of a record.
     pub bytes: Vec<usize>,

@@ -38,15 +38,15 @@ pub enum Placement {
 /// How backups are reached, and how the ends of a connection wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
-    /// TCP; who waits sleeps.
+    /// TCP; a thread that waits sleeps.
     Tcp,
-    /// TCP; who waits looks for a while before it sleeps.
+    /// TCP; a thread that waits looks for a while before it sleeps.
     Spinning,
     /// libfabric's provider `tcp`.
     Fabric,
-    /// The same; who waits looks for a while before it sleeps.
+    /// The same; a thread that waits looks for a while before it sleeps.
     FabricSpinning,
-    /// libfabric's provider `shm`; who waits looks for a while before it naps.
+    /// libfabric's provider `shm`; a thread that waits looks for a while before it naps.
     Shared,
 }
 

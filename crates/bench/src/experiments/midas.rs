@@ -1,6 +1,6 @@
 //! `midas`: transactions of several reads and updates of random keys, in four scenarios (Midas, chapter 6.3): a small or a large store, short or long
 //! transactions. A transaction that meets a conflict is tried again until it is committed (the thesis gives up after three tries, which
-//! makes whoever fails often look fast).
+//! makes a store that fails often look fast).
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -79,7 +79,7 @@ impl FromStr for Scenario {
 pub struct Midas {
     /// Scenarios.
     pub scenarios: Vec<Scenario>,
-    /// Levels; who does not have one does not take part at it.
+    /// Levels; a store that does not have one does not take part at it.
     pub isolations: Vec<Isolation>,
     /// Bytes of a value.
     pub value_bytes: u32,

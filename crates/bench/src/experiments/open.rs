@@ -127,7 +127,7 @@ impl Case {
         Ok(Ok(domain))
     }
 
-    /// Copies until nobody has written meanwhile: a process is killed at one time, not while its files are read one by one.
+    /// Copies until nothing was written meanwhile: a process is killed at one time, not while its files are read one by one.
     fn copy_at_rest(&self, side: &dyn KvSide, from: &Path, to: &Path) -> Result<()> {
         const TRIES: u64 = 100;
         let state = || -> Result<_> { Ok((side.stats(), peers::syncs(), taken(from)?)) };

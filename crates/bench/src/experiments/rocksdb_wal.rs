@@ -44,7 +44,7 @@ pub struct RocksdbWal {
     pub threads: Vec<usize>,
     /// Bytes of a Cairn log.
     pub log_bytes: u64,
-    /// Three times so many bytes go through each log before anything is measured: whoever uses space again has used it.
+    /// Three times so many bytes go through each log before anything is measured: a log that uses space again has used it.
     pub warm_bytes: usize,
     /// Databases go into a temporary folder in there.
     pub dir: PathBuf,

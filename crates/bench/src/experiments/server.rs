@@ -284,8 +284,8 @@ impl Served {
     }
 }
 
-/// As its documentation says for who must not lose anything: every write is in the append-only file, and that synced, before it is acknowledged. Or without any
-/// file: what the client can do at best.
+/// As its documentation says for a user who must not lose anything: every write is in the append-only file, and that synced, before it is acknowledged. Or
+/// without any file: what the client can do at best.
 fn redis(dir: &Path, durable: bool) -> Result<Process> {
     let said = failed("redis-server; `make setup` installs it");
     let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).map_err(&said)?.port();

@@ -23,7 +23,7 @@ pub const EXPERIMENT: &str = "smallbank";
 pub struct SmallBank {
     /// Structures that lead to accounts; the store `kv` has its own, and stands beside each.
     pub structures: Vec<Structure>,
-    /// Who banks.
+    /// The bank.
     pub bank: Bank,
 }
 

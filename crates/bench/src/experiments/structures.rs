@@ -208,7 +208,7 @@ impl Structures {
         })
     }
 
-    /// Each end of an edge is a node or an end of an earlier edge: who has many gets more (Barabási, Albert 1999).
+    /// Each end of an edge is a node or an end of an earlier edge: a node that has many gets more (Barabási, Albert 1999).
     fn connect<E: Engine>(&self, engine: &E, graph: Graph) -> Result<()> {
         let ids: Vec<u64> = (0..self.keys).collect();
         ids.chunks(AT_ONCE).try_for_each(|ids| {

@@ -1,4 +1,4 @@
-//! Who is compared on keys and values, where and how long.
+//! What is compared on keys and values, where and how long.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,9 +18,9 @@ use crate::{Batch, Plan, Result, Row, Side, Watch, clock, machine, run_watched};
 pub struct Field {
     /// Where stores go.
     pub dir: PathBuf,
-    /// Who takes part, in the order of the rows.
+    /// The stores that take part, in the order of the rows.
     pub who: Vec<Keeper>,
-    /// Whom the others are compared with; by default the first peer, else the first.
+    /// The one that the others are compared with; by default the first peer, else the first.
     pub baseline: Option<Keeper>,
     /// Numbers of threads, one after the other.
     pub threads: Vec<usize>,
@@ -109,7 +109,7 @@ impl Field {
     }
 
     /// One comparison: measures what `work` makes of each store, once for each isolation that `takes_part` says (`None` if there is no choice);
-    /// who does not take part is missing, for the reason it gives. `row` is what rows begin as.
+    /// a store that does not take part is missing, for the reason it gives. `row` is what rows begin as.
     pub(crate) fn compare<'env>(
         &self,
         stand: &'env Stand,

@@ -19,7 +19,8 @@ pub(crate) fn taken(dir: &Path) -> Result<u64> {
     Ok(bytes)
 }
 
-/// Copies all files below `from` to `to`, holes as holes; what has all its blocks has them in the copy, too, so that nobody has to ask for them when it opens. Of a store that is open, and at rest, this is what is left when its process is killed: all
+/// Copies all files below `from` to `to`, holes as holes; what has all its blocks has them in the copy, too, so that no store has to ask for
+/// them when it opens. Of a store that is open, and at rest, this is what is left when its process is killed: all
 /// that was written to a file or its mapping, nothing that only memory has.
 pub(crate) fn as_killed(from: &Path, to: &Path) -> Result<()> {
     let copied = fs::create_dir_all(to).and_then(|()| {

@@ -98,14 +98,14 @@ impl Ours {
         }
     }
 
-    /// Group commit: whoever completes the last of a group forces all of it. At most a group may be lost, and what threads are just completing: so
-    /// nobody returns from the next group before.
+    /// Group commit: the thread that completes the last of a group forces all of it. At most a group may be lost, and what threads are just completing: so
+    /// no thread returns from the next group before.
     #[inline]
     fn count(&self, lsn: log::Lsn, size: u32) -> Result<()> {
         let (count, size) = (self.completed.0.fetch_add(1, Relaxed) + 1, u64::from(size));
         if count.is_multiple_of(size) {
             let forced = self.log.force_now(lsn);
-            self.forced.0.fetch_max(count, Release); // even if it failed: nobody need wait for that
+            self.forced.0.fetch_max(count, Release); // even if it failed: no thread need wait for that
             return Ok(forced?);
         }
         let mut tries = 0;

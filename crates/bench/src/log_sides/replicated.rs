@@ -81,7 +81,7 @@ pub struct Copies {
     pub reach: Reach,
 }
 
-/// A log, and those who have copies of it.
+/// A log, and the processes that have copies of it.
 struct Led {
     /// Declared first, so that it is closed before they go.
     log: Log,

@@ -1,4 +1,4 @@
-//! Operations somebody recorded: one a line, `#` begins a comment.
+//! Recorded operations: one a line, `#` begins a comment.
 //!
 //! ```text
 //! get KEY

@@ -213,7 +213,7 @@ enum Choice {
     Uniform,
 }
 
-/// Operations of one thread. It only asks for keys that are there: those that everybody knows, and those it has inserted itself.
+/// Operations of one thread. It only asks for keys that are there: those that every thread knows, and those it has inserted itself.
 #[derive(Clone, Debug)]
 pub struct Stream {
     ycsb: Ycsb,

@@ -1,7 +1,7 @@
 //! Arrays: files that are striped over several members and written atomically, in any number of places.
 //!
-//! A transaction is used by the thread that began it, which ends it with `cairn_array_tx_commit`; any thread may end it with `cairn_array_tx_abort`. It keeps nobody away from
-//! the bytes it is going to write: of two that write the same, the one that commits later wins.
+//! A transaction is used by the thread that began it, which ends it with `cairn_array_tx_commit`; any thread may end it with `cairn_array_tx_abort`. It keeps no other
+//! transaction away from the bytes it is going to write: of two that write the same, the one that commits later wins.
 
 use std::ffi::{c_char, c_void};
 use std::path::PathBuf;

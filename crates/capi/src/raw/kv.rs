@@ -1,6 +1,6 @@
 //! Stores: ordered keys and their values, in serializable transactions of many writers.
 //!
-//! All threads may use one store at once. It is closed last, when nobody else is in a call with it and no transaction is open.
+//! All threads may use one store at once. It is closed last, when no other thread is in a call with it and no transaction is open.
 
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
@@ -105,7 +105,7 @@ pub unsafe extern "C" fn cairn_kv_get(
     })
 }
 
-/// Sets the key's value, durably by the store's options; waits for who writes the key. `had`, which may be null, gets whether it had one.
+/// Sets the key's value, durably by the store's options; waits for a transaction that writes the key. `had`, which may be null, gets whether it had one.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cairn_kv_put(
     store: *mut cairn_kv,

@@ -1,7 +1,7 @@
 //! Logs: records that any number of threads append to at once, durable in order.
 //!
 //! All threads may use one log at once. A reservation or an iterator is used by one thread at a time; another one that comes in between gets `CAIRN_BUSY`. A log is
-//! closed last, when nobody else is in a call with it.
+//! closed last, when no other thread is in a call with it.
 
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;

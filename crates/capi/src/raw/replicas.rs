@@ -1,8 +1,8 @@
 //! Several machines: the copies of a log, which a program leads, alone or for a store.
 //!
 //! Each other machine serves a copy, with `cairn log-replica` or, of a store, `cairn kv follow`. The program names the copies once, in a list, and makes or takes over
-//! the log with it; the list can be freed then. What is appended or committed is durable when a write quorum of the copies has it. Who begins to lead a log takes a record's
-//! number for himself.
+//! the log with it; the list can be freed then. What is appended or committed is durable when a write quorum of the copies has it. A program that begins to
+//! lead a log takes a record's number for itself.
 
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;

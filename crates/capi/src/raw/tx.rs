@@ -1,8 +1,8 @@
 //! Transactions on a store.
 //!
-//! A transaction and its scans are used by one thread at a time; another one that comes in between gets `CAIRN_BUSY`. Who begins a transaction ends it, with
-//! `cairn_tx_commit` or `cairn_tx_abort`. After `CAIRN_CONFLICT` it is aborted and run again; `cairn_kv_transact` does that by itself, and sees to it that everybody gets
-//! through.
+//! A transaction and its scans are used by one thread at a time; another one that comes in between gets `CAIRN_BUSY`. The caller that begins a transaction
+//! ends it, with `cairn_tx_commit` or `cairn_tx_abort`. After `CAIRN_CONFLICT` it is aborted and run again; `cairn_kv_transact` does that by itself, and sees
+//! to it that every caller gets through.
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;

@@ -73,7 +73,7 @@ pub struct Limits {
     pub media: Media,
 }
 
-/// Who is compared, where and how long
+/// What is compared, where and how long
 #[derive(Debug, ClapArgs)]
 #[command(next_help_heading = "Comparison")]
 pub struct Compare {
@@ -86,7 +86,7 @@ pub struct Compare {
     /// Numbers of threads, one after the other
     #[arg(long, value_name = "N,M", value_delimiter = ',', default_value = "1,2", value_parser = threads)]
     pub threads: Vec<usize>,
-    /// Whom the others are held against [default: the first peer, else none, else the first engine]
+    /// What the others are held against [default: the first peer, else none, else the first engine]
     #[arg(long, value_name = "NAME")]
     pub baseline: Option<Contestant>,
     /// Pools and the peers' files go into a temporary folder in there [default: /dev/shm, if there is one]

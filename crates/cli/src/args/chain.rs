@@ -114,7 +114,7 @@ pub struct ServeChain {
 
 /// Show the members of a chain in their order, how far each is, and what the loss of each would mean
 ///
-/// Changes nothing, and disturbs nobody.
+/// Changes nothing, and disturbs no machine.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Exit codes:

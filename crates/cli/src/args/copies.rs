@@ -9,7 +9,7 @@ use clap::Args as ClapArgs;
 /// Where the help shows these.
 pub const GROUP: &str = "On several machines";
 
-/// The copies of a log, for who leads it or looks at it.
+/// The copies of a log, for a program that leads it or looks at it.
 #[derive(Clone, Debug, ClapArgs)]
 #[command(next_help_heading = GROUP)]
 pub struct Copies {
@@ -23,7 +23,7 @@ pub struct Copies {
     pub give_up_after: u64,
     #[command(flatten)]
     pub etcd: Etcd,
-    /// Wait so many seconds at most while somebody else leads [default: as long as it takes]
+    /// Wait so many seconds at most while another program leads [default: as long as it takes]
     #[arg(long, value_name = "S", requires = "etcd")]
     pub wait: Option<u64>,
 }
@@ -81,7 +81,7 @@ pub struct EtcdAccess {
     /// Its private key (PEM), readable by its owner alone
     #[arg(long, value_name = "FILE", env = "CAIRN_ETCD_KEY", requires = "etcd_cert")]
     pub etcd_key: Option<PathBuf>,
-    /// Who this program is, for an etcd that asks who may read and write
+    /// The user that this program is, for an etcd that asks who may read and write
     #[arg(long, value_name = "USER", env = "CAIRN_ETCD_USER", requires = "etcd_password_file")]
     pub etcd_user: Option<String>,
     /// File whose first line is that user's password, readable by its owner alone

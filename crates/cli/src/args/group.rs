@@ -35,7 +35,7 @@ pub struct GroupAt {
 
 /// Show which machine leads, how far each copy is, and what the loss of each machine would mean
 ///
-/// Changes nothing, and disturbs nobody.
+/// Changes nothing, and disturbs no machine.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Exit codes:

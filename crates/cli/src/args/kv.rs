@@ -424,7 +424,7 @@ pub struct Seed {
     pub copies: StoreCopies,
 }
 
-/// The copies of a store's log, for who leads it.
+/// The copies of a store's log, for a program that leads it.
 #[derive(Clone, Debug, ClapArgs)]
 #[command(next_help_heading = GROUP)]
 pub struct StoreCopies {

@@ -58,7 +58,7 @@ pub struct CreateLog {
 /// Recovers the log first if it was not closed. A full log is an error: it is cleaned up by the program that uses it.
 ///
 /// With --replica, or --etcd, it leads a log on several machines: it takes the log over first, which fences the previous leader. With --etcd it stands for
-/// leadership before, waits while somebody else leads, and ends when its lease is lost.
+/// leadership before, waits while another program leads, and ends when its lease is lost.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Prints how many records were appended and the number (LSN) of the last one, which is durable then.
@@ -95,7 +95,7 @@ pub struct Append {
 /// be durable: a later one says so, or the log was closed.
 ///
 /// Not so with --replica or --etcd: to know what a log on several machines holds, its copies must agree, so it is taken over, and a program that leads it is SHUT
-/// OUT; with --etcd it waits until nobody leads. `cairn log replicas` disturbs nobody.
+/// OUT; with --etcd it waits until no program leads. `cairn log replicas` disturbs none.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Exit codes:
@@ -117,7 +117,7 @@ pub struct Cat {
     /// Begin with this record
     #[arg(long, value_name = "LSN", value_parser = clap::value_parser!(u64).range(1..))]
     pub from: Option<u64>,
-    /// Go on behind lost records, and print whole ones whether they were durable or not; for a log that nobody writes
+    /// Go on behind lost records, and print whole ones whether they were durable or not; for a log that no program writes
     #[arg(long, conflicts_with_all = ["replica", "etcd"])]
     pub salvage: bool,
     #[command(flatten)]
@@ -187,7 +187,7 @@ pub struct CheckLog {
 
 /// Write a log of an older format anew, in the newest: the same records under the same numbers
 ///
-/// The old log is recovered if it was not closed, and stays as it is otherwise; nobody may use it meanwhile. The new one is there as a whole or not at all. A log of format 1 cannot tell
+/// The old log is recovered if it was not closed, and stays as it is otherwise; no program may use it meanwhile. The new one is there as a whole or not at all. A log of format 1 cannot tell
 /// that a page with its last records, or with both copies of its superline, was lost.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
@@ -221,7 +221,7 @@ pub struct StatsOfLog {
     pub json: bool,
 }
 
-/// Show how the copies of a log are doing, and disturb nobody
+/// Show how the copies of a log are doing, and disturb no program
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Exit codes:

@@ -111,7 +111,7 @@ Examples:
 pub struct Convert {
     /// The pool
     pub path: PathBuf,
-    /// Who is to have the objects: a heap with the policy inplace, inplace-partial, eaw, undo or none; or mvcc
+    /// The engine that is to have the objects: a heap with the policy inplace, inplace-partial, eaw, undo or none; or mvcc
     #[arg(long, value_name = "ENGINE")]
     pub engine: Kind,
     #[command(flatten)]

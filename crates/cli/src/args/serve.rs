@@ -15,7 +15,7 @@ use crate::size;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Engine {
-    /// The key-value store: many writers, one barrier for a commit, readers wait for nobody
+    /// The key-value store: many writers, one barrier for a commit, readers wait for no transaction
     Kv,
     /// A B+tree of objects changed in place: no index in memory, opens at once; keys up to 1999 bytes
     Heap,
@@ -113,10 +113,10 @@ pub struct Asked {
     /// Its private key, in PEM
     #[arg(long, value_name = "FILE", env = "CAIRN_TLS_KEY")]
     pub tls_key: Option<PathBuf>,
-    /// Who may sign clients' certificates, in PEM; they need none without
+    /// Authorities that may sign clients' certificates, in PEM; clients need none without
     #[arg(long, value_name = "FILE", env = "CAIRN_TLS_CLIENTS")]
     pub tls_clients: Option<PathBuf>,
-    /// The default user's password is in this file: a flag would be seen by everybody on the machine
+    /// The default user's password is in this file: a flag would be seen by every user of the machine
     #[arg(long, value_name = "FILE", env = "CAIRN_PASSWORD_FILE")]
     pub password_file: Option<PathBuf>,
     /// Serve other machines without a password
@@ -195,7 +195,7 @@ pub struct Asked {
     /// Its private key (PEM), readable by its owner alone
     #[arg(long, value_name = "FILE", env = "CAIRN_ETCD_KEY", help_heading = GROUP)]
     pub etcd_key: Option<PathBuf>,
-    /// Who this program is, for an etcd that asks who may read and write
+    /// The user that this program is, for an etcd that asks who may read and write
     #[arg(long, value_name = "USER", env = "CAIRN_ETCD_USER", help_heading = GROUP)]
     pub etcd_user: Option<String>,
     /// File whose first line is that user's password, readable by its owner alone

@@ -25,7 +25,7 @@ pub struct Top {
     /// Where it speaks Redis' protocol
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:6379")]
     pub redis: String,
-    /// Who asks, if not the default user
+    /// The user that asks, if not the default one
     #[arg(long, value_name = "NAME", requires = "password_file")]
     pub user: Option<String>,
     /// The password is in the first line of this file

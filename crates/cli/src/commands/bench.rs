@@ -222,7 +222,7 @@ fn plan(output: &Output, asked: &Rounds) -> Plan {
     plan
 }
 
-/// `ours` is the option that names those who are no peers.
+/// `ours` is the option that names those that are no peers.
 fn must_take_part<T: PartialEq + Display>(baseline: Option<T>, who: &[T], ours: &str) -> Result<(), Failure> {
     match baseline {
         Some(stranger) if !who.contains(&stranger) => Err(Failure::new(

@@ -64,7 +64,7 @@ pub fn run(args: &Check) -> Outcome {
     let printed = if args.json { print_json(&report) } else { print(args, &report) };
     match report.sound {
         true => printed.map(|()| ExitCode::SUCCESS),
-        // Whoever could not read it must not take it for a pool that was not looked at.
+        // A caller that cannot read the report must not take the pool for one that was not looked at.
         false => printed.map(|()| ExitCode::from(1)).map_err(Failure::damaged),
     }
 }
@@ -115,7 +115,7 @@ fn look_at(path: &Path, pool: Pool, repair: Repair) -> Result<CheckJson, Failure
     match (pool.was_repaired(), repair) {
         (false, _) => {}
         (true, Repair::Not) => report.notes.push("one copy of the header was not whole; the other one was used".into()),
-        // Whoever opens for writing writes both.
+        // Opening for writing writes both.
         (true, _) => report.repaired.push("header: one copy was not whole; made anew from the other one".into()),
     }
     if repair != Repair::Not && info.regions.iter().any(|region| region.kind == kv::REGION_KIND) {

@@ -60,7 +60,7 @@ fn of_file(path: &Path, error: &::log::fabric::Error) -> Failure {
     Failure::new(format!("{}: {what}", path.display()), next)
 }
 
-/// A file that nobody but its owner may read.
+/// A file that only its owner may read.
 fn private(path: &Path) -> Result<Vec<u8>, Failure> {
     let mode = fs::metadata(path).map_err(|error| Failure::file("read", path, &error))?.permissions().mode();
     if mode & 0o077 != 0 {
@@ -106,7 +106,7 @@ pub fn access(etcd: &[String], args: &EtcdAccess) -> Result<Access, Failure> {
         (None, None) => {}
         _ => return Err(Failure::new("a certificate for etcd needs --etcd-cert and --etcd-key", "give both, or none")),
     }
-    // A variable of the environment that is empty names nobody.
+    // A variable of the environment that is empty names no user.
     let user = args.etcd_user.as_ref().filter(|user| !user.is_empty());
     match (user, &args.etcd_password_file) {
         (Some(user), Some(file)) => {
@@ -175,14 +175,14 @@ pub fn addresses(copies: &Copies, members: Option<&Members>) -> Result<Vec<Strin
     Ok(all)
 }
 
-/// Who stands: this process, on this machine.
+/// The candidate: this process, on this machine.
 fn candidate(args: &Etcd) -> Member {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let name = args.name.clone().unwrap_or_else(|| format!("{host}-{}", std::process::id()));
     Member::new(name, host)
 }
 
-/// A number for this leader: the term, so that people recognise it, and what nobody else has.
+/// A number for this leader: the term, so that people recognise it, and a random number that no other leader has.
 #[expect(clippy::disallowed_methods, reason = "two leaders must never have one number")]
 pub fn owner(term: u64) -> Result<u64, Failure> {
     let random = getrandom::u32().map_err(|error| {
@@ -250,7 +250,7 @@ pub fn lead_with(
             "check the path, or leave it out: this machine then has no copy",
         ));
     }
-    trust(&copies.trust)?; // before anybody waits for a leader to go
+    trust(&copies.trust)?; // before this waits for a leader to go
     let members = members(&copies.etcd)?;
     let wait = copies.wait.map_or(Duration::MAX, Duration::from_secs);
     let elected = |members: &Members| members.campaign(&candidate(&copies.etcd), copies.etcd.ttl(), wait);

@@ -32,7 +32,7 @@ pub fn run(args: &LogReplica) -> Outcome {
     note!("cairn: serving {}, {what}, at {address}", args.path.display());
 
     let outcome = wait(&replica, announcement.as_ref(), &stopped, failed);
-    drop(announcement); // nobody is to look for it here any more
+    drop(announcement); // no program is to look for it here any more
     outcome?;
     note!("cairn: stopping");
     replica.stop().map_err(failed)?;

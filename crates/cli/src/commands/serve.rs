@@ -214,7 +214,7 @@ fn config(asked: &Asked) -> Result<Config, Failure> {
     settings.memory = asked.max_memory.unwrap_or(0);
     settings.argument = size(asked.max_argument, settings.argument);
     settings.request = size(asked.max_request, settings.request);
-    // Who asks for another way to listen alone does not get the usual one.
+    // A configuration that asks only for another way to listen does not get the usual one.
     let usual = asked.redis_tls.is_empty() && asked.unix.is_none() && asked.memcached.is_empty();
     let redis = if asked.redis.is_empty() && usual { Config::default().redis } else { asked.redis.clone() };
     Ok(Config {

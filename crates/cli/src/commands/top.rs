@@ -86,7 +86,7 @@ fn look(client: &Client, before: Option<&Heard>, now: &Heard) -> Look {
     Look::new(&client.address, before.map(|before| &before.1), &now.1, seconds)
 }
 
-/// Until somebody ends it.
+/// Until it is ended.
 fn watch(terminal: &mut DefaultTerminal, client: &mut Client, args: &Top, ended: &AtomicBool) -> io::Result<()> {
     let mut screen = Screen::new(&client.address);
     let mut before: Option<Heard> = None;

@@ -247,7 +247,7 @@ fn figures_of_a_paper() {
     assert!(["8a", "8c", "8d"].iter().all(|figure| rows.iter().any(|row| row["params"]["figure"] == *figure)));
 }
 
-/// At each level they have; who has none is missing.
+/// At each level they have; a store that has none is missing.
 #[test]
 fn stores_are_compared() {
     let dir = temp_in_memory();

@@ -351,7 +351,7 @@ fn damage_is_found_and_repaired_beside_a_copy() {
     damage(dir.path(), "s", "pears");
     let run = cairn(dir.path(), "kv check s");
     assert!(run.code == 1 && run.out.contains("does not match its checksum"), "{run:?}");
-    // Nor is it repaired under somebody's hands.
+    // Nor is it repaired while it is open.
     let open = kv::Options::new().open(dir.path().join("s")).unwrap();
     for how in ["--dry-run", "--repair"] {
         let run = cairn(dir.path(), &format!("kv check s {how}"));
@@ -421,7 +421,7 @@ fn a_repair_that_fails_leaves_all_as_it_was() {
     let info: serde_json::Value = serde_json::from_str(&info).unwrap();
     let table = info["regions"].as_array().unwrap().iter().find(|region| region["name"] == "kv.table").unwrap();
     let mut bytes = fs::read(&path).unwrap();
-    // The kind of a segment that is in use: this cannot be mended.
+    // The kind of a segment that is in use: this cannot be repaired.
     bytes[table["offset"].as_u64().unwrap() as usize + 12288] ^= 0x80;
     fs::write(&path, &bytes).unwrap();
     for how in ["--dry-run", "--repair", "--repair"] {

@@ -125,7 +125,7 @@ const SERVERS: [&str; 4] = ["serve", "chain serve", "log-replica", "kv follow"];
 enum Output {
     /// Every write fails for lack of space.
     Full,
-    /// A pipe that nobody reads.
+    /// A pipe that has no reader.
     Left,
     /// There is no standard output.
     Closed,
@@ -278,7 +278,7 @@ impl World {
     }
 }
 
-/// A pipe's end that nobody reads from.
+/// The end of a pipe that has no reader.
 fn unread() -> PipeWriter {
     let (reader, writer) = pipe().unwrap();
     drop(reader);
@@ -407,7 +407,7 @@ fn help_and_version_are_printed_or_told() {
     }
 }
 
-/// What goes wrong is in the exit code, though nobody can be told.
+/// What goes wrong is in the exit code, though no message can be written.
 #[test]
 fn a_full_standard_error_changes_no_exit_code() {
     let dir = super::temp();

@@ -114,7 +114,7 @@ fn writes_until_it_fails(served: &mut Served) {
 #[test]
 fn a_device_that_fails_takes_nothing_that_was_acknowledged() {
     let dir = tempfile::tempdir().unwrap();
-    // Whoever kills it kills all of them, and the mounts are gone with them.
+    // Killing it kills all of them, and the mounts are gone with them.
     let apart = ["-m", "-p", "--fork", "--kill-child"];
     if !Command::new("unshare").args(apart).arg("true").status().unwrap().success() {
         println!("skipped: nobody but root may mount a file system");
@@ -229,7 +229,7 @@ fn what_cannot_be_served_is_refused() {
     drop(start(dir.path(), &[]));
 }
 
-/// Nobody is left waiting for a server that cannot have a file for another client.
+/// No client is left waiting for a server that cannot have a file for another client.
 #[test]
 fn few_files_are_few_clients_or_none() {
     let dir = tempfile::tempdir().unwrap();

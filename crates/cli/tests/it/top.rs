@@ -28,7 +28,7 @@ impl Served {
         let mut this = Self { child, address: String::new() };
         let found = lines.find_map(|line| Some(line.unwrap().strip_prefix("cairn: redis at ")?.to_owned()));
         this.address = found.unwrap();
-        // Nobody reads what it says from now on, but it may say it.
+        // What it says from now on is read and dropped: it may say it.
         std::thread::Builder::new().spawn(move || lines.for_each(drop)).unwrap();
         this
     }

@@ -176,7 +176,7 @@ fn write_skew() {
     }
 }
 
-/// Who does not wait for the device at each commit is not durable.
+/// A store that does not wait for the device at each commit is not durable.
 #[cfg(feature = "syncs")]
 #[test]
 fn every_commit_syncs() {

@@ -132,7 +132,7 @@ fn pools_are_found_again_and_foreign_files_refused() {
     assert!(error.to_string().contains("none"), "{error}");
 }
 
-/// Two threads on the same few keys: nobody sees half of a value.
+/// Two threads on the same few keys: no reader sees half of a value.
 #[test]
 fn writers_are_alone() {
     for ordered in [false, true] {
@@ -155,7 +155,7 @@ fn writers_are_alone() {
     }
 }
 
-/// Money moves between accounts in both directions at once: none is lost, and nobody waits in a circle.
+/// Money moves between accounts in both directions at once: none is lost, and no thread waits in a circle.
 #[test]
 fn several_steps_are_one() {
     let dir = temp();

@@ -41,7 +41,7 @@ unsafe impl Sync for Handle {}
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // SAFETY: opened by `started`, closed only here, when nobody borrows it.
+        // SAFETY: opened by `started`, closed only here, when nothing borrows it.
         unsafe { pmemlog_close(self.0.as_ptr()) }
     }
 }
@@ -99,9 +99,9 @@ impl Handle {
 
 /// Called by [`Handle::walk`] alone. A panic in here ends the process: it cannot pass through C.
 extern "C" fn called(data: *const c_void, bytes: usize, arg: *mut c_void) -> c_int {
-    // SAFETY: `walk` passes a pointer to such a reference, and nobody else uses it meanwhile.
+    // SAFETY: `walk` passes a pointer to such a reference, and nothing else uses it meanwhile.
     let each = unsafe { &mut *arg.cast::<&mut dyn FnMut(&[u8]) -> bool>() };
-    // SAFETY: the library says where the bytes are, and holds its lock, so that nobody changes them.
+    // SAFETY: the library says where the bytes are, and holds its lock, so that no thread changes them.
     let data = unsafe { slice::from_raw_parts(data.cast(), bytes) };
     c_int::from(each(data))
 }

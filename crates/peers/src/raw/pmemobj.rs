@@ -157,7 +157,7 @@ impl Objects {
     #[must_use]
     pub fn read(&self, which: usize) -> Vec<u8> {
         let mut out = vec![0; self.bytes];
-        // SAFETY: the object is there and as long as `out`; nobody writes it while `self` is borrowed.
+        // SAFETY: the object is there and as long as `out`; no thread writes it while `self` is borrowed.
         unsafe { po_read(self.handle.0.as_ptr(), self.offsets[which], out.len(), out.as_mut_ptr().cast()) };
         out
     }

@@ -63,7 +63,7 @@ unsafe impl Sync for Handle {}
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // SAFETY: opened by `open`, closed only here, when nobody borrows it.
+        // SAFETY: opened by `open`, closed only here, when nothing borrows it.
         unsafe { rw_close(self.0.as_ptr()) }
     }
 }

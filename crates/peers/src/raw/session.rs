@@ -150,7 +150,7 @@ impl CStore {
     /// `open` gets the path, a string, and where a message goes, of at most so many bytes.
     ///
     /// # Safety
-    /// `open` gives null or a store that `calls` are for, that is nobody else's, and that all threads may use at once. Its message is a string.
+    /// `open` gives null or a store that `calls` are for, that nothing else has, and that all threads may use at once. Its message is a string.
     pub unsafe fn open(
         calls: &'static Calls,
         dir: &Path,

@@ -191,7 +191,7 @@ fn sane(reference: &Reference, found: &Found) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What holds for bytes that nobody made to fit.
+/// What holds for bytes that were not made to fit.
 fn detected(reference: &Reference, bytes: &[u8], found: &Found) -> Verdict {
     let mut worst = Outcome::Equal;
     let (pool, expected) = match (&found.pool, &reference.found.pool) {

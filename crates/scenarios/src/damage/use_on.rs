@@ -14,7 +14,7 @@ const NEW_VALUE: Value = [0x5afe; 10];
 pub(crate) fn use_on(sim: &Arc<Sim>) -> Result<Option<&'static str>> {
     let pool = options().open_on(sim.clone())?;
     write(&pool)?;
-    // All others have nothing to recover: a pool with a region that nobody claimed stays one to be recovered.
+    // All others have nothing to recover: a pool with a region that was not claimed stays one to be recovered.
     for region in pool.info().regions {
         drop(pool.region(&region.name)?);
     }

@@ -19,7 +19,7 @@ pub struct Found {
     pub(crate) objects: Vec<Result<Vec<u8>>>,
     /// Offset and length of each live block.
     pub(crate) blocks: Option<Result<Vec<(u64, u64)>>>,
-    /// Blocks that the allocator gave to whoever asked.
+    /// Blocks that the allocator gave out when asked.
     pub(crate) reserved: Vec<(u64, u64)>,
 }
 

@@ -452,7 +452,7 @@ impl<'h> Open<'h> {
 
 // ---- what is between them -------------------------------------------------------------------------------------------
 
-/// Errors that the others explain are none; alone, a transaction meets nobody and has room.
+/// Errors that the others explain are none; alone, a transaction meets no other one and has room.
 fn explain(error: Error, others: bool) -> Result<(), Error> {
     use tx::Error::{Aborted, BackupFull, Conflict, Doomed, Freed, OwnConflict};
     match error.downcast_ref::<tx::Error>() {

@@ -288,7 +288,7 @@ impl Live {
                 }
             }
             Kind::Force | Kind::ForceNow => {
-                // As far as nobody of this thread is still to complete his.
+                // As far as no reservation of this thread is still to be completed.
                 let end = self.model().reserved.first_key_value().map_or(u64::MAX, |(lsn, _)| *lsn - 1);
                 let last = self.model().records.keys().copied().rfind(|lsn| *lsn <= end);
                 if let Some(last) = last {
@@ -384,7 +384,7 @@ impl Live {
         (model.through, model.gone) = (model.through.max(last), model.gone.max(last));
     }
 
-    /// A log is full where something in it is needed, or somebody is about to write.
+    /// A log is full where something in it is needed, or a reservation is about to be written.
     fn is_full(&self, log: &Log, error: log::Error) -> Result<(), Error> {
         let model = self.model();
         let needed = !model.kept().is_empty() || !model.reserved.is_empty();

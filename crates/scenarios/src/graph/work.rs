@@ -93,7 +93,7 @@ fn conflict(error: &tx::Error) -> bool {
     matches!(error, tx::Error::Conflict { .. } | tx::Error::NoSlot { .. })
 }
 
-/// One attempt. Everything that the steps depend on is read before the number is drawn: from then on nobody else changes it. What changes nothing
+/// One attempt. Everything that the steps depend on is read before the number is drawn: from then on no other transaction changes it. What changes nothing
 /// is no part of the effect: others may change what that depended on, with a smaller number, once this has ended.
 fn change(
     edges: &Edges,

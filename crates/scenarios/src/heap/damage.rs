@@ -1,6 +1,6 @@
 //! Damaged heaps. A reference heap with records of several slots is built in memory; a change of its bytes must lead to an error, to the same
 //! contents, or to contents without the last transaction of a slot whose end recovery names as in doubt (with policy `eaw`: with a part of it). Outside of this are the
-//! bytes of objects and of their backup or copies, which carry no checksum while nobody scrubs: there, and where checksums are made to fit, nothing
+//! bytes of objects and of their backup or copies, which carry no checksum while nothing scrubs: there, and where checksums are made to fit, nothing
 //! may panic, and a heap that opens must be usable.
 
 use std::collections::BTreeSet;

@@ -19,7 +19,7 @@ pub enum Edit {
     Put(usize),
     /// The same; then these words are read, or changed, in the same transaction.
     PutThen(usize, usize, usize, Then),
-    /// Every word of a cell is read: whoever wrote what it holds is durable when this transaction is.
+    /// Every word of a cell is read: the transactions that wrote what it holds are durable when this one is.
     Look(usize),
     /// Every second word of a cell: as many ranges as that.
     Comb(usize),
@@ -130,7 +130,7 @@ pub(super) fn random(rng: &mut Rng, policy: Policy, threads: usize) -> Vec<(usiz
             11 | 12 => {
                 let (first, second) = (edits(rng, atomic, hot), edits(rng, atomic, hot));
                 let mut after = edits(rng, atomic, hot);
-                // Numbers of transactions grow with the order of their locks: nobody else may have had these cells meanwhile.
+                // Numbers of transactions grow with the order of their locks: no other transaction may have had these cells meanwhile.
                 after.retain(|e| threads == 1 && second.iter().all(|s| s.cell() != e.cell()));
                 Op::Around(first, vec![second], after, end)
             }

@@ -102,7 +102,7 @@ fn lock(tx: &mut Tx<'_>, root: &Root, edits: &[Edit], declare: bool) -> tx::Resu
     if declare {
         return tx.intend(&all);
     }
-    // Readers who become writers later.
+    // Readers that become writers later.
     all.iter().try_for_each(|range| tx.bytes(range.at, range.len).map(|_| ()))
 }
 
@@ -233,7 +233,7 @@ fn again(left: &mut u32, outcome: Result<(), Error>) -> Result<bool, Error> {
     match outcome {
         Ok(()) => Ok(false),
         Err(e) if e.downcast_ref::<tx::Error>().is_some_and(conflict) => {
-            pmem::sync::switch_point(); // the rollback has let others go on: nobody waits
+            pmem::sync::switch_point(); // the rollback has let others go on: no thread waits
             *left -= 1;
             Ok(*left > 0)
         }

@@ -1,7 +1,7 @@
 //! Maps in a heap: every acknowledged transaction on their keys is there, every other one whole or not at all; the structure verifies; the
 //! allocator's blocks are exactly what it reaches; and it can go on. Under [`Policy::None`] less is promised, see [`Pairs`].
 //!
-//! Faults of the medium are not planted: objects carry no checksum at rest, so a value may be wrong and nobody knows.
+//! Faults of the medium are not planted: objects carry no checksum at rest, so a value may be wrong without being noticed.
 
 mod check;
 mod kind;

@@ -115,7 +115,7 @@ pub(crate) fn too_large(error: &tx::Error) -> bool {
     matches!(error, tx::Error::BackupFull { .. })
 }
 
-/// One attempt. Every key is read before the number is drawn: from then on nobody else changes what it depends on.
+/// One attempt. Every key is read before the number is drawn: from then on no other transaction changes what it depends on.
 fn change<K: Kind>(
     pairs: &Pairs<K>,
     live: &Live,
@@ -130,7 +130,7 @@ fn change<K: Kind>(
         had.push(map.contains(&tx, &pairs.keys[edit.key()])?);
     }
     let number = live.next.fetch_add(1, Relaxed);
-    // To find nothing to delete is to read: whoever puts the key meanwhile comes behind, whatever the numbers are.
+    // To find nothing to delete is to read: a transaction that puts the key meanwhile comes behind, whatever the numbers are.
     let finds = |at: usize, key: usize| had[at] || edits[..at].iter().any(|earlier| earlier.key() == key);
     let keys = edits.iter().enumerate().filter_map(|(at, edit)| match *edit {
         Edit::Put(key, len) => Some((key, Some(len))),
@@ -240,7 +240,7 @@ fn break_apart<'h>(
     Ok(tx)
 }
 
-/// Whoever looks, sees whole transactions: all that were committed, and of those that others have open what is committed already.
+/// A scan sees whole transactions: all that were committed, and of those that others have open what is committed already.
 fn scan<K: Kind>(pairs: &Pairs<K>, live: &Live, heap: &Heap) -> Result<(), Error> {
     let tx = heap.begin(Isolation::Strict)?;
     let (seen, _) = check::look(pairs, &tx)?.map_err(|violation| violation.message)?;

@@ -413,7 +413,7 @@ impl<'m> Stage<'m> {
         Ok(true)
     }
 
-    /// Sets a savepoint, or goes back to one: what was changed since is as it was, and nobody else's any more.
+    /// Sets a savepoint, or goes back to one: what was changed since is as it was, and no longer locked.
     fn go_back(&mut self, actor: usize, act: &Act) -> Result<bool, Error> {
         let Some(running) = &mut self.running[actor] else { return Ok(true) };
         if act.kind == Kind::Save {

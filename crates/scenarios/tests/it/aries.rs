@@ -72,7 +72,7 @@ pub fn every_barrier_is_missed_when_it_is_gone() {
     missed::each_barrier(&workloads(), &sources);
 }
 
-/// A page that is on its way to the medium does not lose its frame to somebody who asked a moment before. Many short schedules: both have to stand still at one place each.
+/// A page that is on its way to the medium does not lose its frame to a thread that asked a moment before. Many short schedules: both have to stand still at one place each.
 pub fn who_takes_a_frame_asks_again() {
     let long = |first: u64| Op::Commit((0..4).map(|key| Write::Update((first + key) % 4, 90)).collect());
     let ops = (0..16).flat_map(|n| [(0, long(n)), (1, Op::Clean)]);

@@ -121,7 +121,7 @@ fn aba_behind_an_abort() {
     shows(&cells(IN_PLACE, ops), |o| o.leave_out(Step::AbortSettles), &shallow());
 }
 
-/// A record without a data checksum goes forward whatever main holds: it must be gone before anybody changes that.
+/// A record without a data checksum goes forward whatever main holds: it must be gone before a transaction changes that.
 #[test]
 fn two_barriers_and_an_unretired_record() {
     let others = vec![Op::commit(vec![w(3)]), Op::commit_in(1, vec![w(3), w(0)])];
@@ -387,7 +387,7 @@ fn a_staged_image_is_copied_once() {
     shows(&two, |o| o.leave_out(Step::StagedOnce), &schedules(100));
 }
 
-/// What a transaction has read is durable when it is: so nobody reads what another one has written before that is.
+/// What a transaction has read is durable when it is: so no transaction reads what another one has written before that is.
 #[test]
 fn what_was_written_stays_locked_to_the_barrier() {
     let ops = vec![(0, Op::commit(vec![Edit::Put(5)])), (1, Op::commit(vec![Edit::Look(5), w(0)]))];

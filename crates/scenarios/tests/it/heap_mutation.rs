@@ -1,4 +1,4 @@
-//! Each flush and each drain of `heap` is left out in turn, by source line; some workload must notice. What nobody misses must stand in
+//! Each flush and each drain of `heap` is left out in turn, by source line; some workload must notice. What no workload misses must stand in
 //! `REDUNDANT` with a reason, and in `docs/barriers.md`.
 
 use super::missed;
@@ -97,7 +97,7 @@ fn workloads() -> Vec<Workload> {
     let zone = vec![(0, Op::commit(vec![w(0)])), (1, Op::abort(vec![w(1)])), (0, Op::commit(vec![w(0)]))];
     let mut all: Vec<Workload> = Vec::new();
     let mut add = |name, cells: &Cells, configs: &[Config]| {
-        // Recovery does not rely on flushes that nobody waited for.
+        // Recovery does not rely on flushes that no thread waited for.
         let strict = |config: &Config| config.clone().flushed_outlives(false).shrink(false);
         all.extend(configs.iter().map(|config| (name, cells.clone(), strict(config))));
     };

@@ -95,7 +95,7 @@ fn reopen(damaged: Option<u64>) -> tx::Result<Vec<u8>> {
 fn old_bytes_that_do_not_verify_are_an_error_unless_they_are_the_last() {
     let whole: Vec<u8> = (0..BYTES / 8).flat_map(|at| content(at).to_le_bytes()).collect();
     assert_eq!(reopen(None).unwrap(), whole);
-    // The first part has an extent of its own, and the next extent knows of it. Of the very last record, nobody can tell whether it was kept at all.
+    // The first part has an extent of its own, and the next extent knows of it. Of the very last record, it cannot be told whether it was kept at all.
     for damaged in [0, 1, 2] {
         let error = reopen(Some(damaged)).unwrap_err();
         assert!(matches!(error, tx::Error::Damaged { what: "old bytes of a transaction", .. }), "{error}");

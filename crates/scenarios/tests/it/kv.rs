@@ -102,7 +102,7 @@ fn workloads() -> Vec<Workload> {
         ]),
         &[shallow(1), deep(2)],
     );
-    // The file grows before anybody asks, by those who ask, and while others commit.
+    // The file grows before a thread asks, by the threads that ask, and while others commit.
     let mut growing = vec![(0, put(0, 1500))];
     for at in 1..6 {
         growing.extend([(0, put(at, 3000)), (1, Ahead), (0, put(at, 20)), (1, put(6, 3000))]);
@@ -223,7 +223,7 @@ fn workloads() -> Vec<Workload> {
         ]),
         &[shallow(1).point_budget(40), deep(2).point_budget(20)],
     );
-    // One leads, the others wait for him or for the next group.
+    // One leads, the others wait for it or for the next group.
     add(
         "grouped",
         &threads(vec![
@@ -296,7 +296,7 @@ fn workloads() -> Vec<Workload> {
     (0..8).for_each(|at| moving.extend([put(at % 3, 1500), put(3, 1500), Settle]));
     moving.extend([put(1, 30), put(2, 5), Settle, put(3, 9)]);
     add("bounded, laps", &bounded(moving), &[shallow(1), deep(3)]);
-    // Who settles names in leaves what the other has committed and not made durable.
+    // The thread that settles names in leaves what the other has committed and not made durable.
     add(
         "bounded, settled by another",
         &threads(vec![

@@ -89,7 +89,7 @@ fn workloads() -> Vec<Workload> {
     add("frequency", &freq, &[shallow(1).schedules(20).budget(30_000).point_budget(100), file(shallow(2)), faults(3)]);
     let appends = Records::script(1, (0..4).map(|n| (n % 2, Append(30))).collect());
     add("appends, two threads", &appends, &[shallow(1).schedules(20).budget(30_000).point_budget(100)]);
-    // Those of 80 bytes go past the cache, between others that nobody has forced. The first one fills its line: the second one flushes none of it.
+    // Those of 80 bytes go past the cache, between others that no thread has forced. The first one fills its line: the second one flushes none of it.
     let long = Records::script(3, [30, 100, 9, 90, 30, 40, 80].map(|len| (0, Append(len))).to_vec());
     add("long, by a frequency", &long, &[shallow(1), deep(2)]);
     for seed in 11..13 {

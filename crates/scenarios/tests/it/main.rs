@@ -186,7 +186,7 @@ fn a_ring_found_wrapped_around_in_a_cache() {
     assert!(report.points > 0 && report.unexplored == 0, "{report}");
 }
 
-/// Each drain fails once; for structures see there. Whoever opens the pool again, in the same process or after a kill, takes only for durable what is.
+/// Each drain fails once; for structures see there. An open of the pool after it, in the same process or after a kill, takes only for durable what is.
 fn failing_drains() {
     let all: Vec<_> = scenarios::ALL.iter().filter(|named| !structures::is_one(named)).collect();
     in_parallel(2 * all.len(), |at| {

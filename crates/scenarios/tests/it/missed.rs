@@ -53,7 +53,7 @@ pub struct Sources {
     pub of: &'static str,
     /// Every line of this folder that drains must be reached.
     pub whole: &'static str,
-    /// What nobody misses.
+    /// What no workload misses.
     pub redundant: &'static [Redundant],
     /// Drains that no workload comes to, and why. What is reached after all, or is gone, must not stand here.
     pub unreached: &'static [Redundant],
@@ -134,7 +134,7 @@ fn every_drain_is_reached(sources: &Sources, reached: &BTreeSet<Barrier>) {
     assert!(over.is_empty(), "reached, or not there, and still listed:\n{over:#?}");
 }
 
-/// `f` gives the name of what it leaves out, and who missed it.
+/// `f` gives the name of what it leaves out, and which workload missed it.
 fn each<T: Sync>(all: &[T], f: impl Fn(&T) -> (String, Option<String>) + Sync) {
     let unnoticed = Mutex::new(Vec::new());
     in_parallel(all.len(), |at| {

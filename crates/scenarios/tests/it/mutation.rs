@@ -1,4 +1,4 @@
-//! Each flush and each drain of `pmem` is left out in turn, by source line; some scenario must notice. What nobody misses must stand in
+//! Each flush and each drain of `pmem` is left out in turn, by source line; some scenario must notice. What no scenario misses must stand in
 //! `REDUNDANT` with a reason, and in `docs/barriers.md`.
 
 use super::missed;
@@ -39,7 +39,7 @@ fn configs(named: &Named) -> Vec<Config> {
         let kinds = vec![FaultKind::Flip, FaultKind::Poison];
         configs.push(shallow(8).point_budget(40).faults(60).fault_kinds(kinds));
     }
-    // Recovery does not rely on flushes that nobody waited for.
+    // Recovery does not rely on flushes that no thread waited for.
     configs.into_iter().map(|c| c.flushed_outlives(false).kills_at_flushes(0).shrink(false)).collect()
 }
 

@@ -1,5 +1,5 @@
 //! Every engine on memory that is nothing but memory, with real threads: what Miri and ThreadSanitizer can watch (`make miri`, `make tsan`). The explorer's own
-//! media read whole lines beside the program that stores to them, one thread at a time; here nobody but the program touches a byte.
+//! media read whole lines beside the program that stores to them, one thread at a time; here only the program touches a byte.
 
 #![allow(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test, in helpers too")]
@@ -37,7 +37,7 @@ struct Plain {
     broken: AtomicBool,
 }
 
-// SAFETY: it owns its memory and touches it never; who does goes through one pool, which orders its threads.
+// SAFETY: it owns its memory and touches it never; every access goes through one pool, which orders its threads.
 unsafe impl Send for Plain {}
 // SAFETY: as above.
 unsafe impl Sync for Plain {}
@@ -217,7 +217,7 @@ fn objects_of_a_killed_process() {
     }
 }
 
-/// Who comes after a failed sync does not try again and again for what its holder never gives back.
+/// A transaction that comes after a failed sync does not try again and again for what its holder never gives back.
 #[test]
 fn a_failed_sync_is_told_at_once() {
     use tx::{Error, RetryPolicy};

@@ -104,7 +104,7 @@ fn linked_nodes_explored() {
     });
 }
 
-/// Some drains of each scenario, other ones of the next: whoever opens the pool again takes only for durable what is.
+/// Some drains of each scenario, other ones of the next: an open of the pool after it takes only for durable what is.
 #[test]
 fn failing_drains() {
     let all = all(&[&FIRST[..], &LINKED].concat());

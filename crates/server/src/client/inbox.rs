@@ -88,7 +88,7 @@ impl std::fmt::Debug for Inbox {
 impl Inbox {
     pub(crate) fn put(&self, item: Item, limit: SubscriberLimit, now: u64) -> Put {
         let mut queue = self.queue.lock();
-        // Looked at under the lock: who closes it empties it behind that.
+        // Looked at under the lock: the thread that closes it empties it behind that.
         if !self.is_open() {
             return Put::Behind;
         }
@@ -203,7 +203,7 @@ mod tests {
         }
         assert!(replies.iter().all(|reply| reply.len() < 100 && reply.size() > payload.len()));
         assert_eq!(Arc::strong_count(&payload), 42);
-        // Once it is sent nobody has it any more.
+        // Once it is sent no reply has it any more.
         drop(message);
         replies.iter_mut().for_each(Reply::clear);
         assert_eq!(Arc::strong_count(&payload), 1);

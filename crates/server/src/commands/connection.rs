@@ -214,12 +214,12 @@ fn client(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
     Ok(())
 }
 
-/// Whom `CLIENT LIST` and `CLIENT KILL` are about.
+/// Which clients `CLIENT LIST` and `CLIENT KILL` are about.
 enum Listed {
     All,
     /// These ids.
     Some(Vec<u64>),
-    /// Those who subscribe, or those who do not.
+    /// Those that subscribe, or those that do not.
     Subscribing(bool),
     /// There are none of this type.
     Nobody,

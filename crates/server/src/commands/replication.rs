@@ -1,4 +1,4 @@
-//! Commands about the servers that serve one store: who leads, who follows. Names and shapes are those of Redis and of its Sentinel.
+//! Commands about the servers that serve one store: which one leads, which ones follow. Names and shapes are those of Redis and of its Sentinel.
 
 use std::time::Duration;
 
@@ -43,18 +43,18 @@ fn waitaof(s: &Session, args: &Arguments<'_>, since: &mut Option<u64>, reply: &m
     Ok(wait_limit)
 }
 
-/// A store on one machine has nobody to wait for.
+/// A store on one machine has no other to wait for.
 fn others(s: &Session, since: &mut Option<u64>, wanted: i64, wait_limit: WaitLimit) -> Outcome<(i64, WaitLimit)> {
     let engine = &s.shared.engine;
     let Some(position) = since.or_else(|| engine.position()) else { return Ok((0, WaitLimit::Enough)) };
     *since = Some(position);
     let others = engine.others_with(position) as i64;
-    // Who does not lead any more knows nothing of the others.
+    // A server that does not lead any more knows nothing of the others.
     engine.healthy()?;
     Ok((others, if others >= wanted { WaitLimit::Enough } else { wait_limit }))
 }
 
-/// More milliseconds than anybody waits.
+/// More milliseconds than any client waits.
 const YEARS: u64 = 1 << 42;
 
 fn wait_limit(text: &[u8]) -> Outcome<WaitLimit> {

@@ -517,7 +517,7 @@ fn set_user(s: &Session, name: &str, rules: &mut dyn Iterator<Item = String>) ->
     Ok(())
 }
 
-/// Who is in with rules that were changed must come in again.
+/// A client that is in with rules that were changed must come in again.
 fn end_connections(s: &Session, name: &str) {
     let clients: Vec<_> = s.shared.clients.lock().values().filter_map(std::sync::Weak::upgrade).collect();
     clients

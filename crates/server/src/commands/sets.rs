@@ -70,7 +70,7 @@ fn smove(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
     if there && from != to {
         take(c, &mut source, member)?;
         c.save(from, &source)?;
-        // A target that has it already is as it was, for those who watch it too.
+        // A target that has it already is as it was, for clients that watch it too.
         if put(c, &mut target, member, &[])? {
             c.save(to, &target)?;
         }

@@ -28,7 +28,7 @@ pub(crate) fn find(parts: &mut Parts, parser: &mut Parser, thread: &Thread) -> F
     parts.session.renew();
     let (limits, most) = match &parts.session.user {
         Some(_) => (thread.limits().0, BATCH),
-        // What he says may make him somebody, whose requests may be longer.
+        // The client may authenticate as a user, whose requests may be longer.
         None => (Limits::STRANGER, 1),
     };
     let mut malformed = None;

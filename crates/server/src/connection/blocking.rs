@@ -1,8 +1,8 @@
 //! Waiting for an element, `BLPOP` and its like; for an entry of a stream, `XREAD BLOCK` and `XREADGROUP BLOCK`; and for an answer that comes with time, `WAIT`.
 //!
 //! The connection registers, tries, and sleeps only if there was nothing ([`waiters`](crate::waiters)). Meanwhile it goes on to read, so that it learns when
-//! its client has gone: nothing is taken out for who is not there to get it, nor for who does not take what it is sent. Who waits longest is woken first, and served unless somebody
-//! else comes in between.
+//! its client has gone: nothing is taken out for one that is not there to get it, nor for one that does not take what it is sent. The one that
+//! waits longest is woken first, and served unless another one comes in between.
 
 use std::task::Poll;
 use std::time::Duration;
@@ -60,7 +60,7 @@ pub(super) async fn wait(
         let mut job = thread.executor.run(Job::batch(parts, at..at + 1)).await;
         let found = !NOTHING.contains(&job.parts.reply.bytes().get(mark..).unwrap_or_default());
         if found {
-            job.wake(); // it may have put something elsewhere; who found nothing would wake himself
+            job.wake(); // it may have put something elsewhere; one that found nothing would wake itself
         } else {
             job.tell();
         }
@@ -141,12 +141,12 @@ pub(super) async fn read(
             }
         }
     }
-    // Its next request is not one of who waits.
+    // Its next request is not one of a client that waits.
     (parts.session.waited, parts.session.since) = (false, Since::default());
     parts
 }
 
-/// Between two looks of who waits for other machines.
+/// Between two looks of a client that waits for other machines.
 const LOOK: Duration = Duration::from_millis(2);
 
 /// Asks until the answer is good enough, the client's time is over, or it is gone. What it asks about is what there was when it began.
@@ -191,7 +191,7 @@ pub(super) async fn ask_again(
     parts
 }
 
-/// A place among those who wait.
+/// A place among those that wait.
 trait Place {
     /// What tells it to look.
     fn notify(&self) -> &Notify;
@@ -226,8 +226,8 @@ enum Next {
     End,
 }
 
-/// Waits until there is a reason to look again. Meanwhile it sends what is to be said about requests before this one, and messages; whoever does not take that at once lets others
-/// go first, and waits no longer than it has asked for.
+/// Waits until there is a reason to look again. Meanwhile it sends what is to be said about requests before this one, and messages; a client that does not take that at once
+/// lets others go first, and waits no longer than it has asked for.
 async fn rest(
     parts: &mut Parts,
     most: usize,
@@ -245,7 +245,7 @@ async fn rest(
             () = waiting.notify().notified() => return Next::Look,
             () = end(until) => return Next::Answer,
             heard = hear(stream, thread, &client, &mut parts.input) => match heard {
-                // Who sends on and on while he waits is not worth the memory.
+                // A client that sends on and on while it waits is not worth the memory.
                 Heard::Bytes if parts.input.len() <= most => {}
                 Heard::Messages => deliver(parts),
                 Heard::Bytes | Heard::End => return Next::End,

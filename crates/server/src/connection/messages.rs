@@ -1,4 +1,4 @@
-//! Messages to one who subscribes, among the answers to its requests.
+//! Messages to a subscriber, among the answers to its requests.
 
 use crate::job::Parts;
 

@@ -12,7 +12,7 @@ pub(super) fn refusal(session: &Session, number: usize, command: &Command, args:
     }
     let longest = session.shared.engine.key_max() - 1;
     if args.from(1).any(|arg| arg.len() > longest) && command.keys(args).iter().any(|key| key.len() > longest) {
-        // Told before anybody else's requests are run with it.
+        // Told before another client's requests are run with it.
         return Some(format!("ERR the key is longer than {longest} bytes, the most that this store takes"));
     }
     let Some(user) = &session.user else {

@@ -46,7 +46,7 @@ pub(super) async fn step(
     if parts.ran {
         note_slow(&parts, at..at + 1, thread, thread.tick() - began);
     }
-    // Nothing is said to who wants to hear nothing, this time or always.
+    // Nothing is said to a client that wants to hear nothing, this time or always.
     let skipped = before == Replies::Skip && parts.session.replies != Replies::On;
     let skipped = skipped || parts.session.replies == Replies::Off;
     let command = parts.commands.get(at).copied().flatten().map(|(_, command)| command);
@@ -78,7 +78,7 @@ async fn alone(
     let args = parts.batch.arguments(at, &parts.input);
     let found = parts.commands.get(at).copied().flatten();
     let refused = match found {
-        // Who has not said who he is learns nothing of what there is.
+        // A client that has not authenticated learns nothing of what there is.
         // A browser that was sent here by a page: what follows is not a person's.
         None if [&b"POST"[..], b"Host:"].iter().any(|word| args.get(0).eq_ignore_ascii_case(word)) => {
             tracing::warn!("{}: possible attack by HTTP; the connection is ended", parts.session.client.addr);

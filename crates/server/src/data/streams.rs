@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Numbers of groups and consumers are never given twice. So an entry is one record, and an acknowledgement touches what was sent and its consumer: consumers of one
-//! group do not meet there, nor does who adds.
+//! group do not meet there, nor does a client that adds.
 
 use std::fmt;
 

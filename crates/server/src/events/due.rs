@@ -1,4 +1,4 @@
-//! When which key expires, as far as it is known: the store removes keys in silence and in its own time, so while somebody wants to be told, the server remembers.
+//! When which key expires, as far as it is known: the store removes keys in silence and in its own time, so while these are wanted, the server remembers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -101,7 +101,7 @@ mod tests {
         Expiry { key: key(text), was_there, moment }
     }
 
-    /// All is forgotten while a look is under way: what that has found may be gone since, and nobody would have noted it.
+    /// All is forgotten while a look is under way: what that has found may be gone since, and no change would have noted it.
     #[test]
     fn a_look_that_began_before_all_was_forgotten_adds_nothing() {
         let mut due = Due { touched: Some(Default::default()), ..Due::default() };
@@ -140,10 +140,10 @@ mod tests {
         let mut due = Due::default();
         due.learn(&[change("\0a", false, Some(5))], &[], &[]);
         let looked = due.some(6);
-        // Whoever did not find it says that it had expired, and the look that was on its way says nothing.
+        // A change that did not find it says that it had expired, and the look that was on its way says nothing.
         assert_eq!(due.learn(&[change("\0a", false, Some(9))], &[], &[]), [key("\0a")]);
         assert!(due.learn(&[], &looked, &[]).is_empty());
-        // Who overwrites or removes it before does not; nor who makes what was removed.
+        // One that overwrites or removes it before does not; nor one that makes what was removed.
         assert!(due.learn(&[change("\0a", true, None), change("\0a", false, Some(12))], &[], &[]).is_empty());
         due.delay(b"\0a", 9, Some(20));
         assert_eq!(due.some(12), [(key("\0a"), 12)], "more is known since");

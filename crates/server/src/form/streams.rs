@@ -1,4 +1,4 @@
-//! Which streams `XREAD` and `XREADGROUP` read, for whom, and how long they wait.
+//! Which streams `XREAD` and `XREADGROUP` read, for which group, and how long they wait.
 
 use std::time::Duration;
 

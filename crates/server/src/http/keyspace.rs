@@ -17,7 +17,7 @@ use crate::shared::Shared;
 const PAUSE: Duration = Duration::from_secs(10);
 /// ... and so many times as long as the last one took: a twentieth of a core at most.
 const SHARE: u32 = 20;
-/// How long who asks waits for a count that has begun.
+/// How long a request waits for a count that it has begun.
 const WAIT: Duration = Duration::from_millis(300);
 
 /// Keys of each database.

@@ -19,7 +19,7 @@ use crate::shared::Shared;
 
 const PAGE: &str = include_str!("status.html");
 
-/// Nothing but the page's own script and style runs, and it talks to nobody but who sent it.
+/// Nothing but the page's own script and style runs, and it talks to no server but the one that sent it.
 static POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
     let policy = format!(
         "default-src 'none'; script-src '{}'; style-src '{}'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -57,7 +57,7 @@ pub(super) fn page() -> Response<Full<Bytes>> {
     page
 }
 
-/// Counters since the start: who draws rates takes the differences of two moments. The names are a contract.
+/// Counters since the start: a client that draws rates takes the differences of two moments. The names are a contract.
 pub(super) fn json(shared: &Shared, keys: Option<&Counted>) -> String {
     let (totals, counts, settings) = (shared.totals(), shared.engine.counts(), shared.settings());
     let calls: Map<String, Value> = COMMANDS

@@ -21,7 +21,7 @@ const REPLY: usize = 64 << 10;
 
 /// Serves `stream` until it ends, or is ended.
 pub(crate) async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin, thread: Rc<Thread>, client: Arc<Client>) {
-    // Nobody is asked who he is.
+    // No client is asked to authenticate.
     client.known.store(true, Relaxed);
     let (shared, recorder) = (thread.shared.clone(), thread.recorder.clone());
     let mut parts = Parts { shared, recorder, reply: Reply::new(), input: Vec::new(), batch: Batch::default() };

@@ -19,7 +19,7 @@ pub(super) enum Mode {
     Replace,
     Append,
     Prepend,
-    /// Only if nobody has changed it.
+    /// Only if it is unchanged.
     Cas,
 }
 

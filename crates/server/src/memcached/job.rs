@@ -105,7 +105,7 @@ impl Job {
         recorder.misses.add(self.turn.misses);
     }
 
-    /// Tells those who read streams for groups: what was written may stand where a stream was.
+    /// Tells clients that read streams for groups: what was written may stand where a stream was.
     pub(super) fn wake(&self) {
         let readers = &self.parts.shared.readers;
         if !readers.any_of_group() {
@@ -154,8 +154,8 @@ impl Job {
     }
 }
 
-/// The end of the requests from `from` on that can be one transaction. Who is told the version of an item reads it where nothing is written; if he writes
-/// it himself, nobody else's answer is to be written again.
+/// The end of the requests from `from` on that can be one transaction. A request that tells the version of an item reads it where nothing is written; if it
+/// writes the item itself, no other one's answer is to be written again.
 fn together(parts: &Parts, from: usize) -> usize {
     let (mut writes, mut tells, mut bytes) = (false, false, 0);
     let mut to = from;

@@ -34,7 +34,7 @@ pub(super) struct Parser {
     seen: usize,
     /// The request that is not complete begins here.
     start: usize,
-    /// Bytes of a block that nobody wants.
+    /// Bytes of a block that is not wanted.
     skip: usize,
     /// A line whose block of data has not come yet, and the bytes of that.
     open: Option<(Found, usize)>,
@@ -186,7 +186,7 @@ impl Batch {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Request<'b> {
     pub(super) verb: Verb,
-    /// Nobody waits for an answer, not even for an error.
+    /// The client waits for no answer, not even for an error.
     pub(super) quiet: bool,
     line: &'b [u8],
     pub(super) data: &'b [u8],
@@ -327,7 +327,7 @@ mod tests {
         // The length is known, so the data are, too.
         assert_eq!(verbs(b"ms a 2 v v\r\nhi\r\nmn\r\n").last(), Some(&Verb::MetaNoop));
         assert_eq!(verbs(b"ms a 2 v v\r\nhi\r\nmn\r\n").len(), 2);
-        // It is not, or nobody says that it is.
+        // It is not, or not said to be.
         assert_eq!(verbs(b"set a x 0 2\r\nhi\r\nmn\r\n").len(), 3);
         assert_eq!(verbs(b"set a 0 0 -1\r\nmn\r\n").len(), 2);
         assert!(all(b"delete noreply\r\ndelete a noreply\r\n", 99).0.iter().map(|one| one.1).eq([false, true]));

@@ -4,6 +4,8 @@ use std::io::Read;
 
 /// Bytes of a string: Redis' own limit.
 const STRING_MAX: u64 = 512 << 20;
+/// Bytes that compressed strings of one value may become.
+const UNPACKED_MAX: u64 = 1 << 30;
 /// Bytes that are read before memory is taken for more.
 const STEP: u64 = 64 << 10;
 
@@ -73,6 +75,8 @@ pub struct Input<R> {
     kept: Option<Vec<u8>>,
     /// Bytes of the longest string.
     string_max: u64,
+    /// Bytes that compressed strings have become.
+    unpacked: u64,
 }
 
 /// What stands where a length may: a length, or a string in another form.
@@ -84,7 +88,7 @@ enum Length {
 impl<R: Read> Input<R> {
     /// Reads from there on.
     pub fn new(from: R) -> Self {
-        Self { from, crc: 0, kept: None, string_max: STRING_MAX }
+        Self { from, crc: 0, kept: None, string_max: STRING_MAX, unpacked: 0 }
     }
 
     /// No string may be longer than this.
@@ -100,6 +104,7 @@ impl<R: Read> Input<R> {
     /// From now on what is read is kept, behind `first`.
     pub(super) fn keep(&mut self, first: u8) {
         self.kept = Some(vec![first]);
+        self.unpacked = 0;
     }
 
     /// What was kept.
@@ -172,7 +177,8 @@ impl<R: Read> Input<R> {
             Length::Encoded(2) => number(i32::from_le_bytes(self.array()?).into()),
             Length::Encoded(3) => {
                 let (packed, length) = (self.length()?, self.length()?);
-                if packed.max(length) > self.string_max {
+                self.unpacked = self.unpacked.saturating_add(length);
+                if packed.max(length) > self.string_max || self.unpacked > UNPACKED_MAX {
                     return Err(TOO_LONG);
                 }
                 let packed = self.take(packed)?;

@@ -8,7 +8,8 @@
 //! | `value` | any value, as Redis up to version 8 writes it |
 //! | `file` | values with their keys, in a file |
 //!
-//! Whatever the bytes are, reading them ends with a value or an [`Error`], and takes no more memory than a small multiple of what was read.
+//! Whatever the bytes are, reading them ends with a value or an [`Error`], and takes no more memory than a small multiple of what was read, and 1 GiB for strings
+//! that were compressed.
 
 mod bytes;
 mod file;

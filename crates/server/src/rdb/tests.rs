@@ -86,6 +86,18 @@ fn whatever_the_bytes_are_they_are_a_value_or_an_error() {
     }
 }
 
+/// A few bytes that say they are many.
+#[test]
+fn compressed_strings_of_one_value_have_a_bound() {
+    let one = [&[0xc3, 0x40, 100, 0x80, 0x1f, 0xff, 0xff, 0xff][..], &[0; 100]].concat();
+    let mut three = Input::new(&one[..]);
+    assert!(three.string().unwrap_err().to_string().contains("not whole"));
+    let bytes = one.repeat(3);
+    let mut all = Input::new(&bytes[..]);
+    let errors = [(); 3].map(|()| all.string().unwrap_err().to_string());
+    assert!(errors[1].contains("not whole") && errors[2].contains("too long"), "{errors:?}");
+}
+
 /// What redis-server 7.0 and others have made, by hand of their forms.
 #[test]
 fn forms_of_other_versions_are_read() {

@@ -36,11 +36,11 @@ pub(super) enum Came {
 #[derive(Default)]
 struct Bell {
     notify: Notify,
-    /// Slots whose connections somebody wants to end.
+    /// Slots whose connections are to end.
     ended: Mutex<Vec<usize>>,
 }
 
-/// Wakes the reactor, and says for whom.
+/// Wakes the reactor, and says for which slot.
 struct Ring(Arc<Bell>, usize);
 
 impl Wake for Ring {
@@ -95,12 +95,12 @@ impl Desk {
         Waker::from(Arc::new(Ring(self.bell.clone(), at)))
     }
 
-    /// Who came since this was asked last.
+    /// What came since this was asked last.
     pub(super) fn take_who_came(&self) -> Vec<Came> {
         std::mem::take(&mut *self.came.borrow_mut())
     }
 
-    /// The slots whose connections somebody has wanted to end since this was asked last.
+    /// The slots whose connections were told to end since this was asked last.
     pub(super) fn take_ended(&self) -> Vec<usize> {
         std::mem::take(&mut *self.bell.ended.lock())
     }
@@ -125,7 +125,7 @@ impl Desk {
     }
 }
 
-/// Who leaves a task comes this way.
+/// A connection that leaves a task comes this way.
 pub(super) struct Way(pub(crate) Rc<Desk>, pub(crate) Option<Came>);
 
 impl Drop for Way {

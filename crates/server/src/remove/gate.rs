@@ -1,4 +1,4 @@
-//! The gate that all transactions of clients pass: it is closed while something is removed in steps ([`remove`](crate::remove)), so that nobody sees a part of it.
+//! The gate that all transactions of clients pass: it is closed while something is removed in steps ([`remove`](crate::remove)), so that none sees part of it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -13,20 +13,20 @@ use super::hidden::Hidden;
 const COUNTS: usize = 32;
 /// Between two times that those inside are asked to leave.
 const ASK: Duration = Duration::from_millis(20);
-/// In place of a count: nobody may enter.
+/// In place of a count: no transaction may enter.
 const CLOSED: usize = usize::MAX;
 
 /// What all transactions of clients pass.
 #[derive(Debug)]
 pub(crate) struct Gate {
     inside: Box<[Count]>,
-    /// Held by who closes it.
+    /// Held by the thread that closes it.
     one: Mutex<()>,
     closing: AtomicBool,
     /// What a removal that waits for room has yet to remove; it changes while the gate is closed. And whether there is anything.
     hidden: Mutex<Option<Arc<Hidden>>>,
     hides: AtomicBool,
-    /// Somebody has left, or it was opened.
+    /// A transaction has left, or it was opened.
     changed: (Mutex<()>, Condvar),
 }
 
@@ -35,14 +35,14 @@ pub(crate) struct Gate {
 #[repr(align(128))]
 struct Count(AtomicUsize);
 
-/// Held by one who is inside.
+/// Held by one that is inside.
 pub(crate) struct Inside<'g> {
     gate: &'g Gate,
     at: usize,
     hidden: Option<Arc<Hidden>>,
 }
 
-/// Nobody else is inside.
+/// No other transaction is inside.
 pub(crate) struct Closed<'g> {
     gate: &'g Gate,
     _one: MutexGuard<'g, ()>,
@@ -63,7 +63,7 @@ impl Default for Gate {
 }
 
 impl Gate {
-    /// Waits while it is closed. A thread that has somebody inside lets others in: it is closed only when they have left.
+    /// Waits while it is closed. A thread that has a transaction inside lets others in: it is closed only when they have left.
     pub(crate) fn enter(&self) -> Inside<'_> {
         let at = pmem::thread_number() % COUNTS;
         let count = &self.inside[at].0;
@@ -77,7 +77,7 @@ impl Gate {
         Inside { gate: self, at, hidden: self.hidden() }
     }
 
-    /// Waits until everybody has left; now and then, until then, it asks those who take long to do so.
+    /// Waits until all have left; now and then, until then, it asks those that take long to do so.
     pub(crate) fn close(&self, ask: &dyn Fn()) -> Closed<'_> {
         let one = self.one.lock();
         self.closing.store(true, SeqCst);
@@ -93,7 +93,7 @@ impl Gate {
         Closed { gate: self, _one: one }
     }
 
-    /// What nobody is to see.
+    /// What no transaction is to see.
     #[inline]
     pub(crate) fn hidden(&self) -> Option<Arc<Hidden>> {
         if self.hides.load(Relaxed) { self.hidden.lock().clone() } else { None }
@@ -106,7 +106,7 @@ impl Gate {
     }
 
     fn tell(&self) {
-        drop(self.changed.0.lock()); // whoever has looked and not yet slept does now
+        drop(self.changed.0.lock()); // a thread that has looked and not yet slept does now
         self.changed.1.notify_all();
     }
 }
@@ -139,7 +139,7 @@ impl Closed<'_> {
         self.gate.hidden()
     }
 
-    /// From now on nobody sees this.
+    /// From now on no transaction sees this.
     pub(crate) fn hide(&self, hidden: Option<Hidden>) {
         self.gate.hide(hidden);
     }

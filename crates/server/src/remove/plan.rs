@@ -21,7 +21,7 @@ pub(super) struct Plan {
     pub(super) runs: Vec<Run>,
     /// What goes, and bytes it takes at least.
     pub(super) sizes: Vec<(Vec<u8>, u64)>,
-    /// Collections whose elements are nobody's from then on, by their heads' keys; and all of them.
+    /// Collections whose elements have no owner from then on, by their heads' keys; and all of them.
     pub(super) garbage_of: BTreeMap<Vec<u8>, u64>,
     pub(super) garbage: Vec<u64>,
 }
@@ -68,7 +68,7 @@ impl Plan {
     /// Goes through what is there from the first key that goes to the one behind the last.
     fn look_at(&mut self, tx: &dyn Tx, changes: &Changes, area: &[&[u8]], known: &mut Known) -> Result<()> {
         let (Some(first), Some(last)) = (area.first(), area.last()) else { return Ok(()) };
-        // What belongs to somebody else begins with another byte.
+        // What is not of this area begins with another byte.
         let end = [first.first().map_or(0, |byte| byte + 1)];
         let range = (Bound::Included(first.to_vec()), Bound::Excluded(end.to_vec()));
         let mut set =

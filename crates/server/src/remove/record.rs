@@ -106,7 +106,7 @@ impl Tx for Recording<'_> {
     }
 }
 
-/// Runs `attempt`, and changes nothing. The caller sees to it that nobody else does meanwhile.
+/// Runs `attempt`, and changes nothing. The caller sees to it that no other thread does meanwhile.
 pub(super) fn record(
     engine: &dyn Engine,
     now: u64,
@@ -133,14 +133,14 @@ impl Changes {
         gone >= bytes || !self.abandons().is_empty() || !self.parts().is_empty()
     }
 
-    /// Collections whose elements are nobody's from then on.
+    /// Collections whose elements have no owner from then on.
     pub(super) fn abandons(&self) -> BTreeSet<u64> {
         let keys = Keys::prefix(&[GARBAGE]);
         let noted = self.range(&keys).filter(|(_, put)| put.is_some());
         noted.filter_map(|(key, _)| Some(u64::from_be_bytes(key.get(1..)?.try_into().ok()?))).collect()
     }
 
-    /// What keys of elements begin with, without their first byte, that are nobody's from then on, though others of their collection are not.
+    /// What keys of elements begin with, without their first byte, that have no owner from then on, though others of their collection are not.
     fn parts(&self) -> Vec<Vec<u8>> {
         let keys = Keys::prefix(&[PARTS]);
         let noted = self.range(&keys).filter(|(_, put)| put.is_some());
@@ -159,7 +159,7 @@ impl Changes {
         Ok(())
     }
 
-    /// Has the elements of collections that are overwritten go with all else, in place of a note that they are nobody's: they make up for what comes. Those of collections that are
+    /// Has the elements of collections that are overwritten go with all else, in place of a note that they have no owner: they make up for what comes. Those of collections that are
     /// deleted only if it says so: few heads may belong to most of the store.
     pub(super) fn take_in_elements(&mut self, tx: &dyn Tx, deleted: bool) -> Result<()> {
         let mut ids = self.abandons();

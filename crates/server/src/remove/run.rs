@@ -15,7 +15,7 @@ pub(super) struct Run {
     pub(super) from: Vec<u8>,
     /// The first that does not go; none for the first that does not begin as `from`.
     pub(super) to: Option<Vec<u8>>,
-    /// The elements of collections among them are nobody's from then on.
+    /// The elements of collections among them have no owner from then on.
     pub(super) abandons: bool,
     /// Which of them go, and abandon.
     pub(super) sieve: Option<Arc<Sieve>>,
@@ -41,7 +41,7 @@ impl Run {
         is_in && self.goes(key).is_some()
     }
 
-    /// Of a key between the two: none if it stays, otherwise whether its elements are nobody's from then on.
+    /// Of a key between the two: none if it stays, otherwise whether its elements have no owner from then on.
     pub(super) fn goes(&self, key: &[u8]) -> Option<bool> {
         self.sieve.as_ref().map_or(Some(self.abandons), |sieve| sieve.goes(key))
     }

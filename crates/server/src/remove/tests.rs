@@ -120,7 +120,7 @@ fn steps_come_to_what_the_transaction_does() {
             changes.0.insert(key.clone(), Some((b"new".to_vec(), None)));
             expected.insert(key, b"new".to_vec());
         }
-        // They are noted to be nobody's, or go.
+        // They are noted to have no owner, or go.
         let elements = random.below(4) == 0;
         for id in abandoned.into_iter().filter(|_| !elements) {
             expected.insert(garbage(id), Vec::new());
@@ -140,7 +140,7 @@ fn steps_come_to_what_the_transaction_does() {
                 pairs.put(key, value, *expires).unwrap();
             }
         }
-        // Whoever looks meanwhile sees what he will.
+        // A reader that looks meanwhile sees what it will.
         let hidden = Hidden { runs: runs.clone() };
         let begun = Place { run: random.below(runs.len() as u64 + 1) as usize, last: None };
         let (mut place, mut most) = (begun, 1 + random.below(if most > 40 { 40 } else { 4 }) as usize);
@@ -262,7 +262,7 @@ fn a_recorded_transaction_sees_what_it_does() {
             }
             let (mut own, mut others) = (seen(&recording, keys.clone()), seen(&expected, keys.clone()));
             assert_eq!(own, others, "seed {seed}: {keys:?}");
-            // As far as somebody looks.
+            // As far as a reader looks.
             let most = random.below(4) as usize;
             for (tx, some) in [(&recording as &dyn Tx, &mut own), (&expected, &mut others)] {
                 some.clear();

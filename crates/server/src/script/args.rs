@@ -108,7 +108,7 @@ pub(super) fn type_name(value: &Value) -> &'static str {
     }
 }
 
-/// An error of a command, which begins with its code: a table for those who catch it.
+/// An error of a command, which begins with its code: a table for scripts that catch it.
 #[derive(Debug, thiserror::Error)]
 #[error("{}", String::from_utf8_lossy(.0))]
 pub(super) struct Raised(pub(super) Vec<u8>);

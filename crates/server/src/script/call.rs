@@ -66,7 +66,7 @@ fn text(value: &Value) -> Option<Vec<u8>> {
     }
 }
 
-/// A command that has written would have done so in part, or for nobody, if the script went on without its answer.
+/// A command that has written would have done so in part, or for no client, if the script went on without its answer.
 fn no_room() -> engine::Error {
     let text = "a command of the script writes, and there is not enough memory for the answer; ask for less at once";
     engine::Error::Limit(text.to_owned())
@@ -152,7 +152,7 @@ impl<'c, 'e> Caller<'c, 'e> {
             Ok(()) if self.reply.len() > MEMORY && writes => self.end(no_room()),
             Ok(()) if self.reply.len() > MEMORY => refused("ERR not enough memory for the reply"),
             Ok(()) => {
-                // Who waits for what may come to wait before all is committed.
+                // A client may come to wait for it before all is committed.
                 let session = &mut *self.env.session;
                 dispatch::woken(command, &args, db, true, |key| {
                     session.script.woken.insert(key);

@@ -58,7 +58,7 @@ pub(super) fn with<R>(f: impl FnOnce(&mut Interpreter) -> mlua::Result<R>) -> ml
     outcome
 }
 
-/// Runs `f`, which may run scripts, on a thread that serves nobody. There are too many of those for each to keep an interpreter.
+/// Runs `f`, which may run scripts, on a thread that serves no connections. There are too many of those for each to keep an interpreter.
 pub(crate) fn apart<R>(f: impl FnOnce() -> R) -> R {
     struct Back;
     impl Drop for Back {
@@ -72,7 +72,7 @@ pub(crate) fn apart<R>(f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// Whether this thread serves nobody.
+/// Whether this thread serves no connections.
 pub(super) fn is_apart() -> bool {
     APART.get()
 }

@@ -21,7 +21,7 @@ pub(super) const OWN: &str = "=cairn";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
     TooLong,
-    /// It runs long, and somebody wants it to end.
+    /// It runs long, and is to end.
     By(End),
     /// The transaction cannot go on.
     Transaction,
@@ -51,7 +51,7 @@ pub(super) struct State {
     random: Cell<u64>,
     /// Bytes that the transaction's scripts have outside of the interpreter for as long as it lasts.
     pub(super) passed: Cell<usize>,
-    /// Nanoseconds of it that it waited for others, on a thread that serves nobody.
+    /// Nanoseconds of it that it waited for others, on a thread that serves no connections.
     pub(super) waited: Cell<u64>,
     /// Steps since the last look at the clock.
     steps: Cell<u32>,

@@ -1,4 +1,4 @@
-//! Removes what has expired and nobody has overwritten, some at a time.
+//! Removes what has expired and was not overwritten, some at a time.
 //!
 //! A pass goes through all keys. It costs a bounded number of them per call, and begins only if something may expire.
 
@@ -25,7 +25,7 @@ pub(super) struct Place {
 /// Looks at the next keys; true if some were removed.
 pub(super) fn some(tree: &Tree, now: u64) -> Result<bool> {
     let mut place = tree.sweep.lock();
-    // Whoever sets something that expires says so again, and so does the pass that finds it.
+    // A transaction that sets something that expires says so again, and so does the pass that finds it.
     if place.last.is_none() && !tree.expiring.swap(false, Relaxed) {
         return Ok(false);
     }

@@ -163,7 +163,7 @@ fn a_sweep_removes_what_has_expired_and_nothing_else() {
     assert_eq!(keys(&tree, &Keys::all()).len(), 2000);
     assert_eq!(swept(9000), 3, "a pass of 2000 is three calls");
     assert_eq!(tree.counts().entries, 1000);
-    // When nothing expires any more, nobody looks.
+    // When nothing expires any more, no pass looks.
     (0..4).for_each(|_| drop(tree.sweep(9000)));
     let looks = tree.heap.stats().read_only;
     assert!(!tree.sweep(9000).unwrap() && tree.heap.stats().read_only == looks);

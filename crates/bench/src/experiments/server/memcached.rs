@@ -120,7 +120,7 @@ type Run = (u64, Vec<u64>, (std::time::Instant, std::time::Instant));
 /// The connections of one thread.
 fn one(port: u16, test: Test, load: &Load, go: &Barrier) -> Result<Run> {
     let connections: Result<Vec<_>> = (0..load.connections).map(|_| Connection::to(port)).collect();
-    // Whoever cannot begin keeps nobody waiting.
+    // A thread that cannot begin keeps no other one waiting.
     go.wait();
     let mut connections = connections?;
     let (mut random, value) = (Random::new(load.seed), vec![b'x'; load.value_bytes]);

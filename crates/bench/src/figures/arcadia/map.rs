@@ -35,7 +35,7 @@ impl Map {
         Self((0..keys).map(|key| (key, Mutex::new([0; VALUE]))).collect())
     }
 
-    /// Adds one to a value, and calls `under_lock` with it before anybody else sees it.
+    /// Adds one to a value, and calls `under_lock` with it before any other thread sees it.
     fn add_one<R>(&self, key: u64, under_lock: impl FnOnce(&[u8; VALUE]) -> Result<R>) -> Result<R> {
         let lost = || Error::Wrong { who: "the map".into(), what: format!("key {key} is gone") };
         let entry = self.0.get(&key).ok_or_else(lost)?;
@@ -52,7 +52,7 @@ impl Map {
 }
 
 impl Logged {
-    /// A read-modify-write: only the place in the log is taken under the lock; copy, checksum and force are everybody's own.
+    /// A read-modify-write: only the place in the log is taken under the lock; copy, checksum and force are each thread's own.
     #[inline]
     fn read_modify_write(&self, key: u64) -> Result<()> {
         let Some(ours) = &self.log else { return self.map.add_one(key, |_| Ok(())) };

@@ -23,7 +23,7 @@ use crate::target::Aborts;
 use crate::workload::Random;
 use crate::{Error, Result};
 
-/// Who banks here, and how much they do.
+/// How many customers the bank has, and how much they do.
 ///
 /// ```
 /// let bank = bench::workload::smallbank::Bank { customers: 1000, ..Default::default() };
@@ -122,7 +122,7 @@ pub(crate) trait Open: Sync {
     /// Runs a procedure until it is committed or refused.
     fn run(&self, procedure: &Procedure) -> Result<Done>;
 
-    /// Counts everything. Nobody else may change anything meanwhile.
+    /// Counts everything. No other thread may change anything meanwhile.
     fn books(&self) -> Result<Books>;
 }
 

@@ -119,7 +119,7 @@ fn refused() -> Error {
     Error::Aborted { reason: "not enough money".into() }
 }
 
-/// Somebody whom there must be is not there.
+/// What there must be is not there.
 #[cold]
 pub(super) fn missing(what: &'static str) -> Error {
     Error::Damaged { what: "SmallBank", offset: 0, why: format!("there is no such {what}") }

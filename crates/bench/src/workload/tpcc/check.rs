@@ -21,7 +21,7 @@ pub(crate) struct Census {
     pub(crate) payments: u64,
 }
 
-/// Walks and checks everything. Nobody else may change anything meanwhile.
+/// Walks and checks everything. No other thread may change anything meanwhile.
 ///
 /// # Errors
 /// [`Error::Wrong`] names the first condition that does not hold.

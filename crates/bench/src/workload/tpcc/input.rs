@@ -101,7 +101,7 @@ impl Skew {
     }
 }
 
-/// Somebody who types: for one warehouse.
+/// A user at a terminal, for one warehouse.
 #[derive(Clone, Debug)]
 pub(crate) struct Terminal {
     scale: Scale,

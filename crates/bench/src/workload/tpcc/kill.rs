@@ -1,5 +1,5 @@
-//! A real process with two terminals is killed at random moments, again and again on one pool. Who started it hears through a pipe what was committed,
-//! recovers the pool, and holds the rows against the consistency conditions and their number against what it heard.
+//! A real process with two terminals is killed at random moments, again and again on one pool. The process that started it hears through a pipe what was
+//! committed, recovers the pool, and holds the rows against the consistency conditions and their number against what it heard.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -17,7 +17,7 @@ use crate::workload::Random;
 const SMALL: Scale = Scale { warehouses: 2, customers: 30, items: 100 };
 const TERMINALS: usize = 2;
 const KILLS: u64 = 6;
-/// A worker that nobody kills ends by itself.
+/// A worker that is not killed ends by itself.
 const TRANSACTIONS_MAX: usize = 1_000_000;
 /// A worker that has committed nothing by then never will.
 const TIMEOUT_MS: u64 = 60_000;

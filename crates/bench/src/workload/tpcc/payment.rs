@@ -51,7 +51,7 @@ pub(super) fn payment<X: Transaction, M: Keyed>(
     Ok(now.balance)
 }
 
-/// Who has bad credit has his payments noted in front of what was noted before (clause 2.5.2.2).
+/// A customer with bad credit has the payments noted in front of what was noted before (clause 2.5.2.2).
 fn remark<X: Transaction>(tx: &mut X, payment: &Payment, customer: PPtr<Customer>) -> tx::Result<()> {
     let id = *tx.read(field!(Customer, id).of(customer))?;
     let mut remark = [0; 64];

@@ -144,7 +144,7 @@ pub(super) struct Stock {
     pub(super) reserved: [u8; 6],
 }
 
-// A range of up to 32 bytes goes into the commit's record, so that who writes it again need not wait for it.
+// A range of up to 32 bytes goes into the commit's record, so that a transaction that writes it again need not wait for it.
 const _: () = assert!(size_of::<Account>() == 32 && size_of::<Level>() == 16 && size_of::<Line>() == 48);
 
 /// The lines of an order: where they are, and how many.

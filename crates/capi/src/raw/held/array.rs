@@ -32,7 +32,7 @@ unsafe impl Send for ArrayTxState {}
 impl HeldArrayTx {
     pub(in crate::raw) fn begin(array: &Arc<OpenArray>) -> Result<Self> {
         let tx = array.array.begin()?;
-        // SAFETY: what it borrows is on the heap behind `owner`, which is dropped after it. Nobody gets it out with this lifetime: it is committed or dropped in here.
+        // SAFETY: what it borrows is on the heap behind `owner`, which is dropped after it. Nothing takes it out with this lifetime: it is committed or dropped in here.
         let tx = unsafe { std::mem::transmute::<eaw::array::Transaction<'_>, eaw::array::Transaction<'static>>(tx) };
         let thread = std::thread::current().id();
         let state = ArrayTxState { tx, entries: Vec::new(), savepoints: Vec::new(), thread };

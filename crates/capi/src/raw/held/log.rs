@@ -20,7 +20,7 @@ pub(in crate::raw) type HeldIter = Held<Iter<'static>, OpenLog>;
 impl HeldReservation {
     pub(in crate::raw) fn new(log: &Arc<OpenLog>, len: usize) -> Result<Self> {
         let reservation = log.log.reserve(len)?;
-        // SAFETY: what it borrows is on the heap behind `owner`, which is dropped after it. Nobody gets it out with this lifetime: it is completed or dropped in here.
+        // SAFETY: what it borrows is on the heap behind `owner`, which is dropped after it. Nothing takes it out with this lifetime: it is completed or dropped in here.
         let reservation = unsafe { std::mem::transmute::<Reservation<'_>, Reservation<'static>>(reservation) };
         Ok(Self { borrower: Mutex::new(reservation), owner: Arc::clone(log) })
     }

@@ -19,8 +19,8 @@ pub(in crate::raw) type HeldTx = Held<TxState, OpenStore>;
 
 /// A transaction and its scans.
 ///
-/// `tx` leads to the transaction, which lives as long as this: on the heap, or lent by who waits for it to be taken back. `scans` borrow from it; while there are any, it
-/// is only read.
+/// `tx` leads to the transaction, which lives as long as this: on the heap, or lent by a caller that waits for it to be taken back. `scans` borrow from it; while there are
+/// any, it is only read.
 pub(in crate::raw) struct TxState {
     scans: Vec<Option<OpenScan>>,
     tx: *mut Transaction<'static>,
@@ -38,13 +38,13 @@ unsafe impl Send for TxState where Transaction<'static>: Send {}
 impl HeldTx {
     pub(in crate::raw) fn begin(store: &Arc<OpenStore>, isolation: Isolation) -> Result<Self> {
         let tx = store.store.begin(isolation)?;
-        // SAFETY: what it borrows is on the heap behind `owner`, which is dropped after it. Nobody gets it out with this lifetime.
+        // SAFETY: what it borrows is on the heap behind `owner`, which is dropped after it. Nothing takes it out with this lifetime.
         let tx = unsafe { std::mem::transmute::<Transaction<'_>, Transaction<'static>>(tx) };
         let state = TxState { scans: Vec::new(), tx: Box::into_raw(Box::new(tx)), lent: false };
         Ok(Self { borrower: Mutex::new(state), owner: Arc::clone(store) })
     }
 
-    /// One that somebody else will end.
+    /// One that its lender will end.
     ///
     /// # Safety
     /// What this makes is dropped before the loan ends.
@@ -57,7 +57,7 @@ impl HeldTx {
         let mut state = self.borrower.into_inner();
         state.scans.clear();
         let tx = std::mem::replace(&mut state.tx, std::ptr::null_mut());
-        // SAFETY: it came from a box, as [`end`] gives out no lent one, and nobody has borrowed from it any more.
+        // SAFETY: it came from a box, as [`end`] gives out no lent one, and nothing borrows from it any more.
         let tx = unsafe { Box::from_raw(tx) };
         Ok(tx.commit()?.get())
     }
@@ -70,7 +70,7 @@ impl TxState {
 
     /// To read with.
     pub(in crate::raw) fn tx(&self) -> &Transaction<'static> {
-        // SAFETY: it is there as long as this, and whoever changes it has this alone.
+        // SAFETY: it is there as long as this, and a caller that changes it has this alone.
         unsafe { &*self.tx }
     }
 
@@ -119,7 +119,7 @@ impl Drop for TxState {
     fn drop(&mut self) {
         self.scans.clear();
         if !self.lent && !self.tx.is_null() {
-            // SAFETY: it came from a box, which nobody else has, and nothing borrows from it any more.
+            // SAFETY: it came from a box, which nothing else has, and nothing borrows from it any more.
             drop(unsafe { Box::from_raw(self.tx) });
         }
     }

@@ -11,7 +11,7 @@ use tx::Isolation;
 use super::{Output, Rounds, one_of, threads};
 use crate::size;
 
-/// Who is compared, where and how long
+/// What is compared, where and how long
 #[derive(Debug, ClapArgs)]
 #[command(next_help_heading = "Comparison")]
 pub struct CompareStores {
@@ -25,7 +25,7 @@ pub struct CompareStores {
     /// Numbers of threads, one after the other
     #[arg(long, value_name = "N,M", value_delimiter = ',', default_value = "1,2", value_parser = threads)]
     pub threads: Vec<usize>,
-    /// Whom the others are held against [default: the first peer, else the first engine]
+    /// What the others are held against [default: the first peer, else the first engine]
     #[arg(long, value_name = "NAME")]
     pub baseline: Option<Keeper>,
     /// Stores go into a temporary folder in there [default: /dev/shm, if there is one]

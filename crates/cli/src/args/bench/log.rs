@@ -38,7 +38,7 @@ pub struct LogAppend {
     /// Other systems: pmemlog, flex, pwrite; one that is not in this build is reported as missing
     #[arg(long, value_name = "P,Q", value_delimiter = ',', value_parser = other)]
     pub peer: Vec<Appender>,
-    /// Whom the others are held against: a policy, a peer or bare [default: the first peer, else bare]
+    /// What the others are held against: a policy, a peer or bare [default: the first peer, else bare]
     #[arg(long, value_name = "NAME")]
     pub baseline: Option<Appender>,
     /// Room for records in each log: all of it is gone through before it is used again; cleaning it is not timed

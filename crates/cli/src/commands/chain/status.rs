@@ -38,7 +38,7 @@ struct MachineJson {
     executed: Option<u64>,
     acknowledged: Option<u64>,
     has_lease: Option<bool>,
-    /// Who joins behind it.
+    /// The machine that joins behind it.
     joiner: Option<u32>,
     /// Why it does not answer, or does nothing any more.
     #[serde(skip_serializing_if = "Option::is_none")]

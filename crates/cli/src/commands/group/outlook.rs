@@ -46,7 +46,7 @@ pub fn outlook(status: &LeaderStatus, copy: Option<u64>, leads: bool) -> Outlook
         return Outlook { writes: Writes::Unchanged, only_here: Some(0), too_few: 0 };
     }
     let quorum = status.write_quorum as usize;
-    // Who takes over reads one copy of any write quorum.
+    // A machine that takes over reads one copy of any write quorum.
     let to_read = (ids(status).len() + 1).saturating_sub(quorum);
     let needed = if leads { quorum.max(to_read) } else { quorum };
     let writes = match left.len() {

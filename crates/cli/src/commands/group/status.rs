@@ -88,7 +88,7 @@ pub fn run(args: &StatusOfGroup) -> Outcome {
     Ok(ExitCode::from(u8::from(!is_well)))
 }
 
-/// Which machine has which copy: each says so itself, but for the leader, whose copy is served to nobody.
+/// Which machine has which copy: each says so itself, but for the leader, whose copy is not served.
 fn machines(group: &mut Group) -> Vec<Machine> {
     let others: Vec<Member> =
         group.machines.iter().filter(|member| member.name != group.leader.name).cloned().collect();
@@ -151,7 +151,7 @@ impl Machine {
     }
 }
 
-/// Records that it does not have. Of a copy that is not live nobody knows.
+/// Records that it does not have. Of a copy that is not live this is unknown.
 fn behind(group: &Group, copy: &CopyStatus) -> Option<u64> {
     copy.live.then(|| group.status.next.saturating_sub(copy.through + 1))
 }

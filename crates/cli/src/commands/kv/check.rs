@@ -76,7 +76,7 @@ fn repair(args: &CheckStore) -> Outcome {
         let next = "move it away: it may be the only copy of what an earlier repair gave up";
         return Err(Failure::new(format!("{}: is there already", before.display()), next));
     }
-    // As long as this is held, nobody opens the store, and nobody has it open.
+    // As long as this is held, no process opens the store, and none has it open.
     let store = File::options().read(true).write(!args.dry_run).open(&real).map_err(failed("open"))?;
     if flock(&store, FlockOperation::NonBlockingLockExclusive).is_err() {
         return Err(Failure::new(format!("{}: is in use", path.display()), "close it first"));
@@ -112,7 +112,7 @@ impl Drop for Temporary {
     }
 }
 
-/// Copies a pool, and nothing of what stands behind its end: a file that somebody made longer may be so by terabytes.
+/// Copies a pool, and nothing of what stands behind its end: a file that was made longer may be so by terabytes.
 fn copy_pool(mut from: &File, to: &Path) -> io::Result<()> {
     let meta = from.metadata()?;
     let mut copy = File::options().read(true).write(true).create(true).truncate(true).open(to)?;

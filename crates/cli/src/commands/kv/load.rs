@@ -77,7 +77,7 @@ fn read(
     }
 }
 
-/// A line on the terminal, if there is one and nobody types.
+/// A line on the terminal, if there is one and no user types there.
 pub fn progress(quiet_input: bool, done: &'static str) -> ProgressBar {
     let terminal = io::stderr().is_terminal() && (quiet_input || !io::stdin().is_terminal());
     let target = if terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };

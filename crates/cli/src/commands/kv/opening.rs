@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use kv::{Options, Part};
 
-/// Nobody looks at a bar for less.
+/// A shorter wait needs no bar.
 const TIMEOUT: Duration = Duration::from_millis(300);
 
 /// Shows how far opening has come, once it takes longer than that.

@@ -16,7 +16,7 @@ pub struct Printer {
 
 /// Why printing ends early.
 pub enum Stop {
-    /// Nobody reads any more, or writing failed.
+    /// The output is no longer read, or writing failed.
     Output(io::Error),
     Store(kv::Error),
 }

@@ -118,7 +118,7 @@ impl Session<'_> {
         for (number, line) in (1..).zip(input.lines()) {
             let line = line.map_err(|error| Failure::file("read", Path::new("standard input"), &error))?;
             let done = self.command(&line, &mut out);
-            // Whoever drives this by a pipe waits for the answer.
+            // A program that drives this by a pipe waits for the answer.
             match (done, out.flush()) {
                 (Err(Stop::Output(error)), _) | (Ok(_), Err(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
                     break;

@@ -127,7 +127,7 @@ fn append_all(
 
 // ---- on several machines --------------------------------------------------------------------------------------------
 
-/// What standard input brings; an end that is missing is for whoever waits to see.
+/// What standard input brings; an end that is missing is for the waiting thread to see.
 type Input = io::Result<Option<Vec<u8>>>;
 
 fn append_there(args: &Append, path: Option<&Path>, options: &Options) -> Result<Done, Failure> {
@@ -172,7 +172,7 @@ fn note(found: &::log::Recovered, log: &Log, asked: usize) {
     }
 }
 
-/// The next record, once there is one. Nobody waits for it after another leader has taken the log over.
+/// The next record, once there is one. The wait ends when another leader has taken the log over.
 fn await_record(leader: &copies::Leader, input: &Receiver<Input>, record: &mut Vec<u8>) -> Result<bool, Failure> {
     loop {
         leader.check()?;

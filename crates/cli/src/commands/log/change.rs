@@ -61,7 +61,7 @@ pub fn join(args: &JoinCopy) -> Outcome {
         let next = "see whether `cairn log-replica` serves it there, and with the same secret";
         Failure::new(format!("{}: {error}", args.address), next)
     };
-    ask().map_err(unreached)?; // before anybody is shut out for nothing
+    ask().map_err(unreached)?; // before a leader is shut out for nothing
     let leader = copies::lead(args.path.as_deref(), &args.copies, &Options::new().idle(None))?;
     let done = (|| {
         let before = ask().map_err(unreached)?.filter(|status| is_live(&leader.log, status.id));

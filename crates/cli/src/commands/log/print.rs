@@ -26,7 +26,7 @@ pub struct Printer {
 
 /// Why printing ends early.
 pub enum Stop {
-    /// Whoever read has seen enough.
+    /// The reader has seen enough.
     NobodyReads,
     Failed(Failure),
 }

@@ -206,7 +206,7 @@ fn take_over(machine: &Machine, follower: Follower, leadership: Leadership) -> R
         }
     };
     let id = store.leader_status().map_err(|error| machine.failure(&error))?.log;
-    // Nobody is served before it is certain that this is the group's log.
+    // No client is served before it is certain that this is the group's log.
     let own = format!("{id:x}");
     let declared = machine.members.declare(MADE, &own);
     let is_certain = declared.and_then(|first| Ok(first || machine.members.declared(MADE)? == Some(own)));
@@ -226,7 +226,7 @@ fn take_over(machine: &Machine, follower: Follower, leadership: Leadership) -> R
 fn step_back(machine: &Machine, follower: Follower, leadership: Leadership, why: &str) -> Next {
     note!("cairn: elected, and cannot lead: {why}");
     resign(leadership);
-    // Whoever else stands is elected meanwhile.
+    // Another machine that stands is elected meanwhile.
     std::thread::sleep(machine.ttl / 4);
     Next::Follow(follower)
 }

@@ -71,7 +71,7 @@ impl Machine {
         let replicas = Replicas::new()
             .trust(self.trust.clone())
             .write_quorum(self.write_quorum)
-            // Who takes over does not wait for a machine that hangs longer than it was waited for the leader.
+            // A machine that takes over waits no longer for one that hangs than was waited for the leader.
             .open_timeout(self.ttl)
             .elected(copies::owner(term)?, term)
             .make_again(true);
@@ -79,7 +79,7 @@ impl Machine {
     }
 }
 
-/// What the copies say of the log before anybody is elected.
+/// What the copies say of the log before a machine is elected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Log {
     /// There is one.
@@ -90,7 +90,7 @@ pub enum Log {
     Unknown(String),
 }
 
-/// Whether there is a log to be led. It is made once: that is declared in etcd before anybody is served, and copies of a making that was cut short before are taken as they are.
+/// Whether there is a log to be led. It is made once: that is declared in etcd before any client is served, and copies of a making that was cut short before are taken as they are.
 pub fn log_of(machine: &Machine, own: bool, others: &[Member]) -> membership::Result<Log> {
     if own || machine.members.declared(MADE)?.is_some() {
         return Ok(Log::Made);
@@ -110,7 +110,7 @@ pub fn log_of(machine: &Machine, own: bool, others: &[Member]) -> membership::Re
     Ok(if new + 1 == machines && silent.is_empty() { Log::ToBeMade } else { Log::Unknown(silent.join("; ")) })
 }
 
-/// Whoever calls it has said why the leadership is over, if it is.
+/// The caller has said why the leadership is over, if it is.
 pub fn resign(leadership: Leadership) {
     match leadership.resign() {
         Ok(()) | Err(membership::Error::Lost { .. }) => {}

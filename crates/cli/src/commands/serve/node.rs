@@ -14,7 +14,7 @@ use super::{failure, tell_addresses};
 use crate::failure::Failure;
 use crate::output::note;
 
-/// How long one attempt to be elected takes at most, while somebody else leads: between them everything else is looked after.
+/// How long one attempt to be elected takes at most, while another machine leads: between them everything else is looked after.
 const TURN: Duration = Duration::from_millis(300);
 /// Between two looks at the users in the store.
 const USERS: Duration = Duration::from_secs(1);
@@ -105,7 +105,7 @@ fn announce(machine: &Machine) -> Result<Option<Announcement>, Failure> {
     let (began, mut said) = (now(), false);
     while !machine.is_stopped() {
         let announced = machine.members.copies().and_then(|all| {
-            // Who had this name, and is gone, is there until its lease is over.
+            // A machine that had this name, and is gone, stays announced until its lease is over.
             let other = all.into_iter().find(|one| one.name == machine.me.name && one.address != machine.me.address);
             other.map_or_else(|| machine.members.announce(&machine.me, machine.ttl).map(Ok), |other| Ok(Err(other)))
         });
@@ -225,7 +225,7 @@ impl Guide {
             Ok(Seen::Nobody) | Err(_) => self.leader = None,
             Ok(Seen::Unchanged) => {}
         }
-        // Who leads, by etcd, and is this one, has yet to begin.
+        // This machine, if it leads by etcd, has yet to begin.
         let leader = self.leader.as_ref().filter(|leader| leader.member.name != machine.me.name);
         let others = machine.others().unwrap_or_default();
         let others = others.into_iter().filter_map(|member| member.serves);
@@ -237,7 +237,7 @@ impl Guide {
         self.group.tell(view);
     }
 
-    /// Stops the server, and does something with the follower that is nobody else's.
+    /// Stops the server, and does something with the follower, which nothing else uses then.
     fn without(
         self,
         machine: &Machine,

@@ -16,9 +16,9 @@ const SECTIONS: [&str; 6] = ["server", "clients", "memory", "persistence", "stat
 /// Why there is no answer.
 #[derive(Debug)]
 pub enum Refused {
-    /// Nobody is there, or what is there is no such server.
+    /// Nothing is there, or what is there is no such server.
     Away(String),
-    /// It wants to know who asks, or does not let him.
+    /// It wants to know who asks, or refuses that user.
     Stranger(String),
 }
 

@@ -88,7 +88,7 @@ fn each_machine_is_killed_and_comes_back() {
         "the reply is kept"
     );
     chains.await_well();
-    // Who is told to end is not waited for.
+    // A machine that is told to end is not waited for.
     let head = chains.members()[0];
     chains.end(head);
     let others: Vec<usize> = (1..=3).filter(|machine| *machine != head).collect();
@@ -267,7 +267,7 @@ fn a_request_that_cannot_be_is_told() {
         assert!(is_told, "{line}: {said}");
     }
     assert_eq!(chains.members(), [1, 2, 3]);
-    // Announced are an address where nobody is, and one where another machine is.
+    // Announced are an address where no machine is, and one where another machine is.
     let announce = |machine: &str, address: &str| {
         let key = format!("/cairn/bank/nodes/copies/{machine}");
         chains.etcd.ctl(&["put", &key, &format!(r#"{{"name":"{machine}","address":"{address}"}}"#)]);
@@ -365,7 +365,7 @@ fn a_chain_has_files_of_one_size() {
     assert!(len(1) == len(2) && len(1) == len(3), "they have taken the chain's sizes");
 }
 
-/// Leases end while etcd is away, all at once; that is no reason to take out who is there.
+/// Leases end while etcd is away, all at once; that is no reason to take out a machine that is there.
 #[test]
 fn an_etcd_that_is_away_costs_no_member() {
     let mut chains = Chains::new();

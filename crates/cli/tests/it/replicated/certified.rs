@@ -66,7 +66,7 @@ fn a_group_needs_no_secret_and_trusts_no_network() {
         format!("{} {} {option} {} {}", ours.0, words[..at].join(" "), file.display(), words[at + 2..].join(" "))
     };
 
-    // Who shows another certificate, another user, or nothing, learns nothing; what is said tells which it was.
+    // A client that shows another certificate, another user, or nothing, learns nothing; what is said tells which it was.
     for (command, trust, why) in [
         ("group status --wait 0", format!("{} {}", known(&other, &other_root), ours.1), "certificate"),
         ("group status --wait 0", format!("--secret-file secret {}", ours.1), "certificates of one root"),

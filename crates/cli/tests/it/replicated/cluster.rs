@@ -49,7 +49,7 @@ pub struct Cluster {
     pub dir: TempDir,
     pub net: Option<Arc<Net>>,
     pub first: usize,
-    /// Further words for who serves and who leads.
+    /// Further words for the processes that serve and lead.
     pub more: String,
     pub addresses: Vec<String>,
     replicas: Vec<Option<Proc>>,
@@ -155,7 +155,7 @@ impl Cluster {
         let (line, heard) = (format!("{name} "), Arc::clone(&told));
         let mut threads = Vec::new();
         threads.push(spawn(move || {
-            // Ends when nobody reads it any more.
+            // Ends when it is no longer read.
             for number in 0.. {
                 if writeln!(input, "{line}{number}").is_err() {
                     return;

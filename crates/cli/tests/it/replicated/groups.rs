@@ -106,7 +106,7 @@ impl Group {
         Connection::to(&format!("127.0.0.1:{}", self.ports[at].0))?.ask(line)
     }
 
-    /// Who says that it leads.
+    /// The machines that say that they lead.
     fn leaders(&self, of: &[usize]) -> Vec<usize> {
         of.iter().copied().filter(|at| self.ask(*at, "ROLE").is_ok_and(|role| role == "*3")).collect()
     }
@@ -289,7 +289,7 @@ fn a_group_leads_itself_whatever_becomes_of_its_machines() {
     group.start_all();
     let leader = under_load(&mut group, |group, _| group.leader(&all));
     group.await_all(leader);
-    // One ends well: the next one need not wait for its lease, and nobody has taken anything over by then.
+    // One ends well: the next one need not wait for its lease, and no machine has taken anything over by then.
     std::fs::write(group.cluster.path(&format!("out{leader}")), "").unwrap();
     assert_eq!(group.end(leader), 0);
     let said = group.said(leader);
@@ -334,7 +334,7 @@ fn a_machine_that_is_further_behind_than_the_log_gets_the_store() {
     assert_eq!(group.ask(next, "GET k0").unwrap().len(), 1000);
 }
 
-/// A leader that is full evicts, and whoever follows has room for all that it writes, and for what a next leader does.
+/// A leader that is full evicts, and a follower has room for all that it writes, and for what a next leader does.
 #[test]
 fn a_group_is_a_cache() {
     let mut group = Group::new();
@@ -387,7 +387,7 @@ fn who_does_not_belong_to_the_group_is_told() {
     others.into_iter().for_each(|mut other| other.kill());
     let said = group.refused(&group.line("p", "shop", "p", (0, 0)));
     assert!(said.contains("and the group shop has log") && said.contains("--prefix of its own group"), "{said}");
-    // Nobody has noticed.
+    // No machine has noticed.
     assert_eq!(group.leaders(&[0, 1, 2]), [leader]);
     assert_eq!(group.ask(leader, "SET a 1").unwrap(), "+OK");
 }

@@ -9,7 +9,7 @@ use testnet::Net;
 
 use super::cluster::{Appender, Cluster, Told};
 
-/// Where who leads is, beyond the hosts of the copies; and where who takes over is.
+/// Where the leader is, beyond the hosts of the copies; and where the one that takes over is.
 const LEADER: usize = 3;
 const OTHER: usize = 4;
 const SHUT_OUT: &[&str] = &["another leader", "nothing more becomes durable"];

@@ -13,7 +13,7 @@ const MACHINES: usize = 3;
 
 struct Machines {
     cluster: Cluster,
-    /// Who follows, and where; none where the server is.
+    /// The followers, and where they are; none where the server is.
     followers: RefCell<Vec<Option<(Proc, String)>>>,
     leader: Cell<Option<usize>>,
 }
@@ -37,7 +37,7 @@ impl Machines {
         self.followers.borrow_mut()[machine] = Some((Proc(child), first.trim_end().to_owned()));
     }
 
-    /// Serves where nobody has served last; whoever did follows from now on.
+    /// Serves on another machine than the last time; the one that served then follows from now on.
     fn serve(&self) -> Served {
         let machine = match self.leader.get() {
             None => 0,

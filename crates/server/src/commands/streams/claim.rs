@@ -17,7 +17,7 @@ const USUAL: u64 = 100;
 /// ... and the most that it can be told, as Redis has it.
 const MOST: i64 = i64::MAX / 16;
 
-/// Who claims, and how.
+/// The consumer that claims, and how.
 struct Claim<'b> {
     /// The group's name, and the consumer's.
     group: &'b [u8],

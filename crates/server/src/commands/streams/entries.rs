@@ -71,7 +71,7 @@ pub(super) fn list(c: &mut Context<'_>, head: &Head, range: (Id, Id), most: u64,
                 Some(id) if answer(reply, id, value) => ids.push(id),
                 _ => bad = true,
             }
-            // What is too much is refused by who runs the command.
+            // What is too much is refused by the code that runs the command.
             let ends = bad || ids.len() as u64 == most || reply.is_full();
             if ends { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;

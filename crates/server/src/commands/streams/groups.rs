@@ -199,7 +199,7 @@ impl Desk {
         Ok(number)
     }
 
-    /// An entry is with a consumer from now on, whoever has had it.
+    /// An entry is with a consumer from now on, whichever one has had it.
     pub(super) fn give(&mut self, c: &mut Context<'_>, id: Id, before: Option<Pending>, now: Pending) -> Outcome {
         c.tx.put(&self.group.pending(&self.head, id), &now.write(), None)?;
         if before.is_some_and(|before| before.consumer == now.consumer) {

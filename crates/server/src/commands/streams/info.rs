@@ -24,7 +24,7 @@ const HELP: [&str; 9] = [
 
 /// Entries of one of Redis' nodes.
 const NODE: u64 = 100;
-/// Of each list, if nobody says how many.
+/// Of each list, if the client does not say how many.
 const USUAL: u64 = 10;
 
 pub(super) fn xinfo(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {

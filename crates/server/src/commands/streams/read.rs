@@ -8,7 +8,7 @@ use crate::data::streams::{Group, Id, Pending, damaged};
 use crate::data::{Head, Kind, stored};
 use crate::request::{Arguments, number};
 
-/// Entries of a stream that one is told who has waited for them, and has not said how many.
+/// Entries of a stream that a client is told that has waited for them, and has not said how many.
 const AFTER_A_WAIT: u64 = 1000;
 
 /// What is asked for.
@@ -79,7 +79,7 @@ fn asked<'b>(c: &Context<'_>, args: &Arguments<'b>, of_group: bool) -> Outcome<A
     Ok(asked)
 }
 
-/// The stream at a key. To who has waited one that has become something else is none.
+/// The stream at a key. To a client that has waited, a key that has become something else has none.
 fn stream(c: &mut Context<'_>, key: &[u8]) -> Outcome<Option<Head>> {
     let head = match c.head(key, Kind::Stream) {
         Err(Stop::Error(text)) if c.looks.waited && text == WRONG_TYPE => None,
@@ -195,7 +195,7 @@ pub(super) fn xreadgroup(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
     Ok(())
 }
 
-/// Whether there is something that the group was not sent, and nobody who waits longer is to get it.
+/// Whether there is something that the group was not sent, and no reader that waits longer is to get it.
 fn is_for_it(c: &mut Context<'_>, key: &[u8], head: &Head, group: &Group, name: &[u8]) -> Outcome<bool> {
     let (key, last) = (stored(c.db, key), head.marks.last);
     let is_there = is_newer(c, head, group.last)?;
@@ -234,7 +234,7 @@ struct To<'b> {
 }
 
 impl To<'_> {
-    /// What nobody of the group was sent.
+    /// What no consumer of the group was sent.
     fn send(self, c: &mut Context<'_>, no_ack: bool) -> Outcome {
         let mut desk = Desk::new(&self.head, self.group);
         let number = desk.see(c, self.group_name, self.name)?;
