@@ -51,7 +51,7 @@ impl Book {
         Ok(Self { heap, people, by_city })
     }
 
-    /// Somebody comes, or moves: both trees change, or neither.
+    /// A person comes, or moves: both trees change, or neither.
     fn set(&self, name: &str, city: &str) -> tx::Result<()> {
         self.heap.transact(Serializable, |tx| {
             if let Some(before) = self.people.get(tx, name.as_bytes())?.map(<[u8]>::to_vec) {

@@ -47,7 +47,7 @@ struct Customer {
 
 const CUSTOMERS: u64 = 1000;
 const BATCH: u64 = 64;
-/// What everybody gets.
+/// What every customer gets.
 const BALANCE: i64 = 10;
 
 /// What version 1 did.

@@ -18,7 +18,7 @@ struct Account {
 struct Bank {
     store: Store,
     accounts: Table<str, Plain<Account>>,
-    /// By who paid, and the how-manieth time: who got how much.
+    /// By payer and the number of the payment: the payee and the sum.
     journal: Table<(&'static str, u64), str>,
 }
 
@@ -63,7 +63,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let path = std::env::args_os().nth(1).map_or(std::env::temp_dir().join("kv-bank.cairn"), PathBuf::from);
     let bank = Bank::open(path)?;
 
-    // Four clerks at once: whoever meets another one waits, and tries again.
+    // Four clerks at once: one that meets another waits, and tries again.
     let done = std::thread::scope(|scope| {
         let clerk = |first: usize| {
             let bank = &bank;
@@ -77,7 +77,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     })?;
     println!("{done} transfers by 4 threads");
 
-    // One moment, whoever transfers meanwhile.
+    // One moment, whatever is transferred meanwhile.
     let now = bank.store.snapshot()?;
     let mut total = 0;
     for entry in bank.accounts.scan(&now) {

@@ -11,7 +11,7 @@ pub enum Error {
     /// This replica runs no transactions now.
     #[error("this replica does not run transactions now: it is not the head, or has no lease; run it at the head")]
     NotHead,
-    /// Nobody said in time that the transaction is on every member.
+    /// No replica said in time that the transaction is on every member.
     #[error(
         "transaction {n} is committed here, and it is not known whether every member has it; look at the head, later, whether it happened"
     )]

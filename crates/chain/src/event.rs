@@ -26,7 +26,7 @@ pub enum Event {
     },
     /// The lease of a copy is held before this moment of its machine's own clock.
     Lease {
-        /// Whose: it is nobody else's, not even of the same machine.
+        /// Whose: it is no other replica's, not even one of the same machine.
         id: ReplicaId,
         /// Not from then on.
         until: Moment,
@@ -78,7 +78,7 @@ pub enum Command {
     Send(Message),
     /// Read these records from the queue, now, and send them.
     Ship {
-        /// To whom.
+        /// The receiver.
         to: ReplicaId,
         /// Of the message.
         view: ViewId,
@@ -89,7 +89,7 @@ pub enum Command {
     },
     /// Make a copy of a part of the heap as it is, now, and send it.
     ShipPart {
-        /// To whom.
+        /// The receiver.
         to: ReplicaId,
         /// Of the message.
         view: ViewId,
@@ -123,7 +123,7 @@ pub enum Command {
     Void(ReplicaId),
     /// Erase queue and heap.
     Erase,
-    /// This is a part of the heap's image. An image is whole at [`Whole`](Self::Whole), and nobody looks at it before.
+    /// This is a part of the heap's image. An image is whole at [`Whole`](Self::Whole), and it is not looked at before.
     Restore(Vec<u8>),
     /// Note that the copy is whole, and that records through here are in its heap.
     Whole(u64),
@@ -143,7 +143,7 @@ pub enum Command {
     Refused(TransactionId, Refusal),
     /// Write the record with this entry together with the transaction's commit: [`Event::Committed`] or [`Event::CommitFailed`].
     Commit(TransactionId, Entry),
-    /// Transactions through this number are on every member: tell those who wait.
+    /// Transactions through this number are on every member: tell the threads that wait.
     Acknowledged(u64),
 
     // ---- reading ----------------------------------------------------------------------------------------------

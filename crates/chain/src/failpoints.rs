@@ -77,7 +77,7 @@ pub(crate) enum Step {
     CleanReads,
     /// A tail reads when it has executed what it had when it became the tail.
     ExecuteBeforeReading,
-    /// Who executes a record bars readers of its objects.
+    /// A replica that executes a record bars readers of its objects.
     BarReaders,
     /// A tail that has proposed another one reads nothing.
     NoReadsDuringProposal,

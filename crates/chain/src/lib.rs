@@ -27,7 +27,8 @@
 //!
 //! * *Messages* may be lost, doubled, and reordered: a replica says again, at each [`Event::Tick`], what it does not know to be heard.
 //! * *Writes* are in any state after a power failure until the barrier behind them is over; entries and notes have checksums, so they are there or not.
-//! * *Views* come from a service that is linearizable, and is watched: a member that serves does not ask for them. It installs no proposal of a process whose machine has opened a later session, and lets nobody renew a lease who was a member and is none.
+//! * *Views* come from a service that is linearizable, and is watched: a member that serves does not ask for them. It installs no proposal of a process whose machine has opened a later session, and does not let a replica that was a member and is none
+//!   renew a lease.
 //!
 //! ```
 //! use chain::{Command, Event, Found, Mode, Moment, Object, Replica, ReplicaId, TransactionId, View, ViewId};

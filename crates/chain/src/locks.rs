@@ -1,4 +1,4 @@
-//! Who has which object at the head: transactions that run, records in flight, readers.
+//! What has which object at the head: transactions that run, records in flight, readers.
 
 use std::collections::BTreeMap;
 

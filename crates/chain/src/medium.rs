@@ -345,7 +345,7 @@ impl Medium {
         self.barrier.is_some() || !self.committing.is_empty()
     }
 
-    /// True if a note waits for a barrier that nobody has asked for.
+    /// True if a note waits for a barrier that was not asked for.
     pub(crate) fn has_note(&self) -> bool {
         self.noted != self.note.get()
     }
@@ -363,7 +363,7 @@ impl Medium {
         self.forget_retired();
         let mut events: Vec<Event> = self.barrier.take().map(Event::Persisted).into_iter().collect();
         for n in std::mem::take(&mut self.committing) {
-            // In place only now, and before anybody may look: the head has it in flight.
+            // In place only now, and before any reader may look: the head has it in flight.
             self.execute(n)?;
             events.push(Event::Committed(n));
         }

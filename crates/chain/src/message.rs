@@ -7,9 +7,9 @@ use crate::{Record, ReplicaId, ViewId};
 pub struct Message {
     /// The sender's: other views' messages are not taken.
     pub view: ViewId,
-    /// Who says it.
+    /// The sender.
     pub from: ReplicaId,
-    /// To whom.
+    /// The receiver.
     pub to: ReplicaId,
     /// What.
     pub body: Body,

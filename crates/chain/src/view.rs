@@ -1,4 +1,4 @@
-//! Who is in the chain, and in which order.
+//! Which replicas are in the chain, and in which order.
 
 use crate::{ReplicaId, ViewId};
 

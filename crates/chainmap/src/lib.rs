@@ -6,7 +6,7 @@
 //! | module | what it does with a request |
 //! |---|---|
 //! | `service` | takes connections at an address, a thread for each |
-//! | `session` | finds requests in bytes, knows who is let in, says which machine leads if this one does not |
+//! | `session` | finds requests in bytes, knows which clients are let in, says which machine leads if this one does not |
 //! | `request` | what can be asked |
 //! | `member` | whose map it is for, and how that is served |
 //! | `map` | carries it out, in one transaction |

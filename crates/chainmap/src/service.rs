@@ -23,7 +23,7 @@ pub struct Counts {
     pub requests: u64,
     /// Told to ask elsewhere, or later.
     pub moved: u64,
-    /// Told that nobody knows whether it happened.
+    /// Told that it is not known whether it happened.
     pub unknown: u64,
 }
 
@@ -41,7 +41,7 @@ impl<M: Member> std::fmt::Debug for Service<M> {
 }
 
 impl<M: Member> Service<M> {
-    /// Serves a machine's map to who connects here.
+    /// Serves a machine's map to clients that connect here.
     ///
     /// # Errors
     /// The system gives no thread, or has something against the socket.
@@ -95,7 +95,7 @@ fn listen<M: Member>(listener: &TcpListener, shared: &Shared<M>) {
         while !shared.ends.load(Relaxed) {
             match listener.accept() {
                 Ok((mut stream, _)) if open.load(Relaxed) >= CONNECTIONS_MAX => {
-                    // Whoever does not read it is not waited for: it fits into the socket's buffer.
+                    // A client that does not read it is not waited for: it fits into the socket's buffer.
                     drop(stream.write_all(b"-ERR max number of clients reached; end one, or come again later\r\n"));
                 }
                 Ok((stream, from)) => {

@@ -29,7 +29,7 @@ const ATTEMPTS: Duration = Duration::from_secs(5);
 const TAKES: Duration = Duration::from_secs(5);
 /// The same when the service ends.
 const TAKES_LAST: Duration = Duration::from_secs(1);
-/// Who has not said the password by then gives its place to others.
+/// A client that has not said the password by then gives its place to others.
 const STRANGER_MOST: Duration = Duration::from_secs(5);
 /// Between the reply and the commit, where that order is planted: a kill comes nearly always within.
 const EARLY: Duration = Duration::from_millis(200);

@@ -43,7 +43,7 @@ use pmem::{Area, Options, Persist, Pool};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Persist)]
 #[repr(C)]
 pub struct Order {
-    /// Who wants it.
+    /// The customer's number.
     pub customer: u64,
     /// What.
     pub item: u64,
@@ -81,7 +81,7 @@ impl Queue {
     }
 
     /// Opens the queue of a pool. The two numbers say it all, but a process that was killed may have left them in a cache only: they are
-    /// made persistent before anybody acts on them.
+    /// made persistent before any caller acts on them.
     pub fn open(pool: &Pool, how: Push) -> pmem::Result<Self> {
         let area = pool.region("queue")?.into_area()?;
         area.persist(HEAD, SLOTS)?;

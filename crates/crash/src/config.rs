@@ -12,7 +12,7 @@ pub enum Model {
     Words,
     /// x86: the stores to one 64-byte line reach it in program order.
     Lines,
-    /// An ordinary file: flushes do nothing, a drain is a sync and covers everybody, growth can be lost.
+    /// An ordinary file: flushes do nothing, a drain is a sync and covers all threads, growth can be lost.
     File {
         /// Bytes written as one, 512 or 4096: corner cases are taken by sector. Words tear nevertheless.
         sector: u32,
@@ -128,7 +128,8 @@ pub struct Config {
     pub at_flushes: bool,
     /// Workloads and, with several threads, schedules: each with a seed of its own.
     pub schedules: u64,
-    /// In every other schedule a thread runs on for so many events, on average, while others stand where they are; otherwise, and with 1, who runs is drawn at each event.
+    /// In every other schedule a thread runs on for so many events, on average, while others stand where they are;
+    /// otherwise, and with 1, the one that runs is drawn at each event.
     pub stretch: u64,
     /// Medium faults planted at each crash point.
     pub faults: u32,

@@ -22,7 +22,7 @@ pub(crate) struct Unit {
     pub(crate) arity: u32,
     /// The option that is the program's last value.
     newest: u32,
-    /// Somebody flushed the last value.
+    /// The last value was flushed.
     pub(crate) flushed: bool,
 }
 
@@ -45,7 +45,7 @@ pub(crate) struct Cached {
     pub(crate) lines: Vec<Line>,
     /// The last interval of these changes.
     pub(crate) interval: u32,
-    /// Length of the file, and its lengths not yet on the media; `None` while nobody has asked for it.
+    /// Length of the file, and its lengths not yet on the media; `None` while it was not asked for.
     pub(crate) len: Option<(u64, Vec<u64>)>,
 }
 
@@ -211,7 +211,7 @@ impl Image {
         }
     }
 
-    /// Takes over a unit that an earlier crash left open and nobody has read since.
+    /// Takes over a unit that an earlier crash left open and that was not read since.
     pub(crate) fn inherit(&mut self, from: &Image, unit: &Unit) {
         let start = self.values.len() as u32;
         let end = unit.start as usize + unit.arity as usize * unit.width();

@@ -1,5 +1,5 @@
 //! Explores what a crash leaves of a program on persistent memory: under `cargo test`, without a virtual machine and without
-//! persistent memory, for our structures and for anybody's own.
+//! persistent memory, for our structures and for any others.
 //!
 //! A [`Scenario`] (or three closures given to [`explore`]) says what the program does, what it promises (through [`Ack`]) and
 //! how a recovered state is judged. [`run`] then lets the power fail at every drain, in all the ways that a [`Model`] of

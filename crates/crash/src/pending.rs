@@ -63,7 +63,7 @@ impl Line {
         });
     }
 
-    /// What is left of it when its process is killed: a flush needs nobody to wait for it. A file's pages stay where they are.
+    /// What is left of it when its process is killed: a flush needs no thread to wait for it. A file's pages stay where they are.
     pub(crate) fn outlive(&self, model: Model, persist: impl FnMut(usize, u64)) -> Self {
         let mut line = self.clone();
         line.persist(model, |c| c.threads != 0, persist);

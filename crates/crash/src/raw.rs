@@ -22,7 +22,7 @@ pub(crate) struct Memory {
     words: usize,
 }
 
-// SAFETY: `Memory` owns its allocation. Who calls its methods while a pool is open on it is the one thread that runs
+// SAFETY: `Memory` owns its allocation. What calls its methods while a pool is open on it is the one thread that runs
 // (recovery is single threaded, a workload runs under the cooperative scheduler), so accesses are ordered.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
@@ -86,7 +86,7 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this very layout; nobody uses it any more, for it is dropped.
+        // SAFETY: allocated in `new` with this very layout; it is no longer used, for it is dropped.
         unsafe { dealloc(self.base.as_ptr().cast(), Self::layout(self.words)) }
     }
 }

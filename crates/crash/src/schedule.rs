@@ -1,4 +1,4 @@
-//! Real threads, one running at a time: who runs next is drawn from the seed at every flush, drain and lock, or after a stretch of them.
+//! Real threads, one running at a time: the next one is drawn from the seed at every flush, drain and lock, or after a stretch of them.
 //!
 //! Drawn each time, a thread hardly ever stands still while another does a hundred things; but the machine does that.
 
@@ -43,7 +43,7 @@ struct Turns {
     rng: Rng,
     /// A thread runs on for so many events, on average.
     stretch: u64,
-    /// Nobody could run: all threads unwind, and run freely while they do.
+    /// No thread could run: all threads unwind, and run freely while they do.
     dead: bool,
     /// It was not seen, but timed out.
     hidden: bool,
@@ -62,7 +62,7 @@ impl Turns {
         (!able.is_empty()).then(|| able[self.rng.index(able.len())])
     }
 
-    /// Somebody got on: whoever waits may try again.
+    /// A thread got on: any that waits may try again.
     fn progress(&mut self) {
         self.waits.fill(false);
     }

@@ -51,7 +51,7 @@ pub struct CrashPoint {
     /// The process was killed and the power stayed: recovery found in the caches all that had been stored.
     #[serde(default)]
     pub killed: bool,
-    /// Who called, innermost first.
+    /// The callers, innermost first.
     pub stack: Vec<String>,
     /// What did not reach the media.
     pub lost: Vec<Lost>,

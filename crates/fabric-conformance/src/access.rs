@@ -36,7 +36,7 @@ fn by_rights(wanted: Rights, given: Rights) -> impl Fn(&Violation) -> bool {
     move |violation| *violation == Violation::Rights { wanted, given }
 }
 
-/// Nobody may anything before it is given.
+/// A peer may do nothing before it is given rights.
 pub(crate) fn no_rights(subject: &dyn Subject) {
     let wanted = by_rights(Rights::Write, Rights::None);
     violates(subject, Rights::None, |a| drop(a.sender.write(0, b"x")), &wanted);
@@ -51,7 +51,7 @@ pub(crate) fn no_rights(subject: &dyn Subject) {
     });
 }
 
-/// Who is told that it may, may.
+/// A peer that is told that it may, may.
 pub(crate) fn rights_given_later(subject: &dyn Subject) {
     let windows = memories();
     meet_with(subject, &windows, [Rights::None; 2], &|_| {}, |a, b| {
@@ -77,7 +77,7 @@ pub(crate) fn rights_given_later(subject: &dyn Subject) {
     });
 }
 
-/// Who may read may not write.
+/// A peer that may read may not write.
 pub(crate) fn read_only(subject: &dyn Subject) {
     let read = |a: &mut End<'_>| {
         ok(a.sender.read(3, 1000, 9));
@@ -190,7 +190,7 @@ pub(crate) fn failing_window(subject: &dyn Subject) {
             }
         });
     }
-    // Who does not touch it has nothing to fear.
+    // An end that does not touch it has nothing to fear.
     let windows = memories();
     meet(subject, &windows, |a, b| {
         ok(a.sender.send(b"hello"));

@@ -55,7 +55,7 @@ pub(crate) fn close(subject: &dyn Subject) {
     });
 }
 
-/// Who drops either half has closed.
+/// An end that drops either half has closed.
 pub(crate) fn dropped_halves(subject: &dyn Subject) {
     for sender_first in [true, false] {
         let [a, mut b] = ok(subject.connect([None, None]));
@@ -83,7 +83,7 @@ pub(crate) fn dropped_halves(subject: &dyn Subject) {
     }
 }
 
-/// An end that is not polled takes a bounded number of bytes; then who sends is told, within the time-out.
+/// An end that is not polled takes a bounded number of bytes; then the sender is told, within the time-out.
 pub(crate) fn slow_reader(subject: &dyn Subject) {
     const MOST: usize = 256 << 20;
     for message in [true, false] {

@@ -40,7 +40,7 @@ use fabric::{Connection, Result, Window};
 
 /// A backend to be checked.
 pub trait Subject: Sync {
-    /// A connection of its own: the end that asked for it, and the end that was asked, with their windows. Nobody has rights.
+    /// A connection of its own: the end that asked for it, and the end that was asked, with their windows. Neither has rights.
     ///
     /// # Errors
     /// What the backend says: no check goes on.

@@ -9,7 +9,7 @@ use crate::Subject;
 use crate::support::{memories, moving, ok};
 
 const TURN: Duration = Duration::from_millis(5);
-/// A pause behind each turn: a transport whose time is simulated waits for nothing, and who sends is a thread that must run.
+/// A pause behind each turn: a transport whose time is simulated waits for nothing, and the sender is a thread that must run.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// What arrives next, and at which of them, of those that are said to have something.
@@ -48,7 +48,7 @@ pub(crate) fn several_at_once(subject: &dyn Subject) {
             assert_eq!(ok(receiver.poll(Duration::ZERO)), None);
             let count = round % 4 + 1;
             std::thread::scope(|threads| {
-                // Who waits for each operation waits for the other end's progress.
+                // A sender that waits for each operation waits for the other end's progress.
                 threads.spawn(move || {
                     for number in 0..count {
                         if number % 2 == 0 {

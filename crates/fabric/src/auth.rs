@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A proof is HMAC-SHA256, by the secret, of the protocol and its version, the role, both nonces, and what binds it to the TLS session below, if
-//! there is one. So it fits no other connection, no other role and no other version, and a listener says nothing but random bytes to who does not know
+//! there is one. So it fits no other connection, no other role and no other version, and a listener says nothing but random bytes to a peer that does not know
 //! the secret. Between ends without a secret the key is empty, and what is left is the check of the version.
 
 use hmac::{Hmac, Mac};

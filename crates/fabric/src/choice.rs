@@ -12,7 +12,7 @@ use crate::{Connection, Options, Result, Transport, Window, tcp};
 /// connection's access, allow.
 ///
 /// # Errors
-/// There is no way there; the ends do not trust each other; the options trust nobody; the provider is not there.
+/// There is no way there; the ends do not trust each other; the options trust no peer; the provider is not there.
 pub fn connect(address: &str, options: &Options, window: Option<Arc<dyn Window>>) -> Result<Connection> {
     match &options.transport {
         Transport::Tcp => tcp::connect(address, options, window),
@@ -34,7 +34,7 @@ impl Listener {
     /// Listens at `address` (host and port, 0 for any port). Every peer gets to `window`, as the options, and later its connection's access, allow.
     ///
     /// # Errors
-    /// The address is not to be had; the options trust nobody; the provider is not there.
+    /// The address is not to be had; the options trust no peer; the provider is not there.
     pub fn bind(address: &str, options: Options, window: Option<Arc<dyn Window>>) -> Result<Self> {
         let backend = match options.transport.clone() {
             Transport::Tcp => Backend::Tcp(tcp::Listener::bind(address, options, window)?),

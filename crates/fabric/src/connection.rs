@@ -41,8 +41,8 @@ pub trait Sender: Send {
     fn flush(&mut self) -> Result<()>;
 
     /// From now on no operation waits for the peer: what it does not take yet is kept at this end, and goes when this end polls its receiver, or sends more. An operation that finds
-    /// more than so many bytes kept is the end of the connection, [`Reason::Slow`]. For who must not be held up by one peer of several. Backends whose operations never wait
-    /// for the peer have nothing to do.
+    /// more than so many bytes kept is the end of the connection, [`Reason::Slow`]. For a sender that must not be held up by one peer of several. Backends
+    /// whose operations never wait for the peer have nothing to do.
     fn queue_up_to(&mut self, bytes: usize) {
         let _: usize = bytes;
     }
@@ -55,8 +55,8 @@ pub trait Sender: Send {
 pub trait Receiver: Send {
     /// What arrived next; none if nothing did within `wait`.
     ///
-    /// The end of the connection is one [`Event::Closed`], behind all that arrived before. Who does not wait, and was given an event by the call before, may be
-    /// told nothing although something has arrived since.
+    /// The end of the connection is one [`Event::Closed`], behind all that arrived before. A caller that does not wait, and was given an event by the call
+    /// before, may be told nothing although something has arrived since.
     ///
     /// # Errors
     /// [`Error::Closed`](crate::Error::Closed), after that event.
@@ -95,7 +95,7 @@ pub struct Connection {
     pub sender: Box<dyn Sender>,
     /// For the thread that is told.
     pub receiver: Box<dyn Receiver>,
-    /// Who is at the other end, for messages.
+    /// The other end, for messages.
     pub peer: String,
     /// What the peer may do with this end's window.
     pub access: Access,

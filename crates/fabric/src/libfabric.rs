@@ -20,15 +20,16 @@
 //!   word of this end's memory. Without credit a sender waits, and finds the peer slow after the time-out.
 //! * **Windows** with an [address](crate::Window::address) that the provider can register are reached by the device, once the peer has rights: it is told the key
 //!   then. All others, and every operation that no key allows, goes as a message, and the target's software does it, or refuses.
-//! * With **shm** all windows are reached by software, since nobody could take away what it gave; and a process cannot connect with itself.
+//! * With **shm** all windows are reached by software, since no end could take away what it gave; and a process cannot connect with itself.
 //!   A process that is killed leaves a file in `/dev/shm`, named by its number.
 //! * **Taking rights away** closes the endpoint and deregisters the memory, under the lock of the end: then no device reaches it. Both ends are told
 //!   [`Reason::Revoked`](crate::Reason::Revoked), and the peer before that the message of [`Access::withdraw`](crate::Access::withdraw), by the connection of TCP.
 //!
 //! # What is protected
 //!
-//! Only who has proved that it knows the secret (or has a certificate) is told the endpoint's address, a token to connect with, and keys, which are random where the
-//! provider lets choose. What travels between endpoints is as safe as their network: it is neither encrypted nor, with datagrams, authenticated.
+//! Only a peer that has proved that it knows the secret (or has a certificate) is told the endpoint's address, a token to connect with, and keys, which are
+//! random where the provider lets choose. What travels between endpoints is as safe as their network: it is neither encrypted nor, with datagrams,
+//! authenticated.
 
 mod control;
 mod desk;

@@ -11,12 +11,12 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 use crate::{Error, Result, Rights, Transport};
 
-/// For [`tcp`](crate::tcp) and other backends between processes. The same for who connects and who listens.
+/// For [`tcp`](crate::tcp) and other backends between processes. The same for the end that connects and the end that listens.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// By which backend, where none is called by its name.
     pub transport: Transport,
-    /// What both ends know and nobody else. It proves who connects; it does not protect what is sent afterwards.
+    /// What both ends know and no others. It proves who connects; it does not protect what is sent afterwards.
     pub secret: Option<Secret>,
     /// Certificates of both ends; everything is encrypted and authentic.
     pub tls: Option<Tls>,
@@ -96,7 +96,7 @@ pub struct Tls {
 impl Tls {
     /// From PEM: the own certificate and those up to the root, its private key, and the roots that peers' certificates must lead to.
     ///
-    /// Who connects checks that the peer's certificate names the host it connected to.
+    /// The end that connects checks that the peer's certificate names the host it connected to.
     ///
     /// # Errors
     /// Something is missing, or does not fit together.
@@ -118,7 +118,7 @@ impl Tls {
             .map(|builder| builder.with_client_cert_verifier(verifier))
             .and_then(|builder| builder.with_single_cert(chain.clone(), key.clone_key()));
         let mut server = server.map_err(|error| wrong(format!("the own chain and key: {error}")))?;
-        // Nobody resumes, and a ticket would be one more thing to send.
+        // No client resumes, and a ticket would be one more thing to send.
         server.send_tls13_tickets = 0;
 
         let client = ClientConfig::builder_with_provider(provider)

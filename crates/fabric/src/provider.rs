@@ -5,7 +5,7 @@
 pub struct Provider {
     /// By libfabric's name: `tcp`, `shm`, `verbs`.
     pub name: String,
-    /// Its kind of endpoints. Who listens decides.
+    /// Its kind of endpoints. The end that listens decides.
     pub endpoint: Endpoint,
     /// The address of the own device, as libfabric takes it. Without it: for connected endpoints the address that the peer connected to; else the provider's choice.
     pub node: Option<String>,

@@ -2,7 +2,7 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | `address` | [`Address`]: where a window is; who makes one answers for the memory |
+//! | `address` | [`Address`]: where a window is; the caller that makes one answers for the memory |
 //! | `window` | [`Window`]: the memory that a peer reaches |
 //! | `memory` | [`Memory`], a simple one |
 //! | `socket` | what of a socket's bytes has been acknowledged |

@@ -30,7 +30,7 @@ use crate::{Connection, Error, Options, Result, Window};
 /// Connects to a listener at `address` (host and port). The peer may do with `window` what the options, and later the connection's access, allow.
 ///
 /// # Errors
-/// There is no way there; the ends do not trust each other; the options trust nobody.
+/// There is no way there; the ends do not trust each other; the options trust no peer.
 pub fn connect(address: &str, options: &Options, window: Option<Arc<dyn Window>>) -> Result<Connection> {
     let greeted = connect_stream(address, options)?;
     ends::connection(greeted, options, window)

@@ -82,7 +82,7 @@ impl<'a> Watch<'a> {
         self.ready.add(self.receiver);
     }
 
-    /// Who waits for so long looks again and again before it sleeps.
+    /// A thread that waits looks again and again for so long before it sleeps.
     pub fn spinning(&mut self, spin: Duration) {
         self.spin = self.spin.max(spin);
     }

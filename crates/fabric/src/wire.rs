@@ -18,7 +18,7 @@
 //! | 7 refused | of the payload | 0 | 0 | why, see [`Refusal`] |
 //! | 8 grant | of the payload | 0 | 0 | what a device needs to reach the window; not on a stream |
 //!
-//! The sum is the CRC-32C of the bytes before it. Payloads have none: TCP and TLS have theirs, and what is written is checked by who reads it.
+//! The sum is the CRC-32C of the bytes before it. Payloads have none: TCP and TLS have theirs, and what is written is checked by its reader.
 
 use crate::{MESSAGE_MAX, READ_MAX, Reason, Rights, Violation, WRITE_MAX};
 

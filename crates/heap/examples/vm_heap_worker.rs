@@ -5,7 +5,7 @@
 //! ```
 //!
 //! It opens or makes a heap in `DIR` and demands that what was acknowledged before is in it (`--need`: transactions of each writer). Then writers commit
-//! one transaction after the other until somebody cuts the power, and say `ack WRITER NUMBER` when one has returned. What a transaction
+//! one transaction after the other until the power is cut, and say `ack WRITER NUMBER` when one has returned. What a transaction
 //! does follows from its number, so the newest number found tells everything that must be there, to the byte; and a total that all
 //! writers share tells that none of them is there by half.
 

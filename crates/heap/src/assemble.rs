@@ -52,7 +52,7 @@ pub(crate) struct Parts {
     pub(crate) backup: Follower,
 }
 
-/// The block that holds the root pointer, null at first. One barrier; a crash leaves it to nobody, with the rest of the heap.
+/// The block that holds the root pointer, null at first. One barrier; a crash leaves it unreferenced, with the rest of the heap.
 pub(crate) fn make_root(pool: &Pool, alloc: &Allocator) -> Result<u64> {
     let block = alloc.reserve(size_of::<[u64; 2]>() as u64, 16)?;
     // reserved just now, and named nowhere.
@@ -133,7 +133,7 @@ pub(crate) fn assemble(pool: &Pool, options: &Options, policy: Policy, state: &S
     }
 }
 
-/// Copies all of main to the backup. Nobody else has the heap.
+/// Copies all of main to the backup. Nothing else uses the heap.
 pub(crate) fn rebuild(core: &Core) -> Result<()> {
     if core.failpoints.skips(Step::Rebuild) {
         return Ok(());

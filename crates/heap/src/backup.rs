@@ -1,10 +1,11 @@
 //! A copy of the heap's pool, made beside running transactions.
 //!
 //! It is what a crash at one moment, the *cut*, would have left of the file, recovered: what was durable then is in it, what was open is taken back. The pool's file is
-//! copied while everybody goes on ([`pmem::Image`]), then what was flushed meanwhile, until little is left. Should writers be faster than that, they are held back, a little at
-//! a time, until no more than half of [`CUT_MAX`] is left. For the rest, and for the cut, these are held, in this order, which is that in which others take them, too:
+//! copied while all transactions go on ([`pmem::Image`]), then what was flushed meanwhile, until little is left. Should writers be faster than that, they are held back, a
+//! little at a time, until no more than half of [`CUT_MAX`] is left. For the rest, and for the cut, these are held, in this order, which is that in which others take
+//! them, too:
 //!
-//! | held | so that nobody |
+//! | held | so that no thread |
 //! |---|---|
 //! | the gate of the copies | makes a copy of an object, or gives one up |
 //! | the zones | marks one dirty, or clean |
@@ -17,7 +18,7 @@
 //!
 //! How they are taken, while others wait for the copier: [`Image::cut_held`].
 //!
-//! Who calls it may have a transaction open: nobody waits for an object.
+//! The caller may have a transaction open: no transaction waits for an object.
 
 use std::path::Path;
 use std::time::Duration;
@@ -39,13 +40,14 @@ pub type Backup = tx::Backup<Recovery>;
 
 impl Heap {
     /// Writes a copy of the pool to `path`, where nothing may be, while transactions run: everything that was acknowledged before the call is in it, and of each later
-    /// transaction all or nothing. With [`Policy::None`] it is as after a crash, which leaves halves. Nobody commits while the rest is copied, into memory: 1 MiB at most.
-    /// Before that, transactions that write faster than is copied are slowed down to half the copier's speed. The cut waits for transactions that are committing; where these
-    /// write more than that mebibyte, what they write is copied meanwhile ([`Backup::cut_bytes`] counts it). It waits for a full `scrub`, too. `progress` is told how many of how many bytes are copied; a later pass is about fewer.
+    /// transaction all or nothing. With [`Policy::None`] it is as after a crash, which leaves halves. No transaction commits while the rest is copied, into memory: 1 MiB
+    /// at most. Before that, transactions that write faster than is copied are slowed down to half the copier's speed. The cut waits for transactions that are committing;
+    /// where these write more than that mebibyte, what they write is copied meanwhile ([`Backup::cut_bytes`] counts it). It waits for a full `scrub`, too. `progress` is told how many of how many bytes are copied; a later pass is
+    /// about fewer.
     ///
     /// The copy was opened, recovered, compared with its own backup and closed before it gets its name. It has the same identity as the pool, so that its pointers are the same. What else is in
     /// the pool, beside the heap, is copied as it is read. A process that is killed meanwhile leaves nothing; where the file system has no files
-    /// without a name (`O_TMPFILE`), a hidden file `.NAME.making-` and numbers, which nobody needs.
+    /// without a name (`O_TMPFILE`), a hidden file `.NAME.making-` and numbers, which is of no use.
     ///
     /// ```
     /// # fn main() -> tx::Result<()> {
@@ -65,7 +67,7 @@ impl Heap {
     ///
     /// # Errors
     /// [`pmem::Error::Io`]: `AlreadyExists` if something is at `path`, `Unsupported` if the pool has no file: a device, or a simulated one. [`pmem::Error::NoSpace`] at `path`;
-    /// [`pmem::Error::BackupRunning`] while another backup is made; [`Error::Damaged`] if the copy shows that bytes of the heap have gone bad. There is nothing at `path` then.
+    /// [`pmem::Error::BackupRunning`] while another backup is made; [`Error::Damaged`] if the copy shows that bytes of the heap are corrupt. There is nothing at `path` then.
     pub fn backup(&self, path: impl AsRef<Path>, progress: impl FnMut(u64, u64)) -> Result<Backup> {
         let core = self.core();
         Backup::make(&core.pool, path.as_ref(), progress, |image| core.cut(image), verify)

@@ -230,7 +230,7 @@ impl Core {
         Ok(())
     }
 
-    /// Copies that were made for this transaction are sure on media before anybody else has their objects.
+    /// Copies that were made for this transaction are sure on media before another transaction has their objects.
     #[inline]
     fn make_sure(&self, set: &Set) -> Result<()> {
         if set.unsure && !self.failpoints.skips(Step::SureLate) {
@@ -285,8 +285,8 @@ impl Core {
         set.undo.reset(self, &mut set.freed);
         set.words.clear();
         for held in set.held.iter().filter(|held| held.write) {
-            // Until the record is retired, recovery carries its intents out again; and should it go bad, puts the old bytes back:
-            // nobody may change these blocks meanwhile.
+            // Until the record is retired, recovery carries its intents out again; and should it be corrupt, puts the old bytes back:
+            // no transaction may change these blocks meanwhile.
             set.words.push((held.word, true));
             lock::set_pending(held.word.get(), slot);
         }

@@ -1,4 +1,4 @@
-//! The thread that settles slots which have gone idle, so that nothing stays pending for long when nobody commits.
+//! The thread that settles slots which have gone idle, so that nothing stays pending for long when no transaction commits.
 //!
 //! Committing threads settle their own slots; a thread that did all of it was measured to double the latency on two cores.
 

@@ -104,7 +104,7 @@ impl Core {
 
     // ---- settling ---------------------------------------------------------------------------------------------------
 
-    /// Settles one slot, whoever has it.
+    /// Settles one slot, whichever thread has it.
     pub(crate) fn settle_slot(&self, slot: usize, seen: &mut dyn FnMut(&Active)) -> Result<()> {
         let mut log = self.logs[slot].lock();
         log.settle(self)?;

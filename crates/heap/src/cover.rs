@@ -1,4 +1,4 @@
-//! In place with a partial backup: who is about to write an object sees to it that it has a copy ([`copies`](crate::copies)).
+//! In place with a partial backup: a transaction that is about to write an object sees to it that the object has a copy ([`copies`](crate::copies)).
 
 use tx::{Error, Result};
 
@@ -85,7 +85,7 @@ impl Core {
             })
         });
         if made.is_err() {
-            // Nobody is to find copies that are not there; nor recovery those that were made, once their objects have others.
+            // No transaction is to find copies that are not there; nor recovery those that were made, once their objects have others.
             for (m, &at) in missing.iter().zip(&room.places) {
                 catalog.forget(m.0);
                 let place = catalog.prove(at, 0)?;

@@ -134,7 +134,7 @@ impl Core {
         self.counters[slot].pending.store(log.pending() as u64, Relaxed);
     }
 
-    /// None of these resolves from now on; nobody gets them before the record that tells of it is gone.
+    /// None of these resolves from now on; no transaction gets them before the record that tells of it is gone.
     #[inline]
     pub(crate) fn out_of_use(&self, freed: &mut Vec<Block>, own: Option<Block>) {
         for block in &*freed {

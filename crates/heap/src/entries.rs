@@ -159,8 +159,9 @@ impl Entries {
         self.runs.is_empty()
     }
 
-    /// The entry for a range, to be edited. If `whole`, all of it will be overwritten, and nobody needs what it holds; else `main` gives that. `any` says that there may be
-    /// entries which overlap. The bytes stay where they are until another entry is made; a range that has been asked for once has its entry until [`tidy`](Self::tidy) or a savepoint.
+    /// The entry for a range, to be edited. If `whole`, all of it will be overwritten, and what it holds is not needed; else `main` gives that. `any` says that there may
+    /// be entries which overlap. The bytes stay where they are until another entry is made; a range that has been asked for once has its entry until [`tidy`](Self::tidy) or a
+    /// savepoint.
     #[inline]
     pub(crate) fn edit<'a>(
         &mut self,

@@ -38,11 +38,11 @@ pub enum Step {
     UnlockLate,
     /// Freed blocks stay out of use until then.
     ReleaseLate,
-    /// Who settles a slot retires its records persistently.
+    /// Settling a slot retires its records persistently.
     SettleRetires,
     /// Retirement is persistent in two places.
     RetireTwice,
-    /// Nobody settles what a failed drain left in doubt.
+    /// What a failed drain left in doubt is not settled.
     DoubtStays,
     /// The backup follows behind the commit's barrier.
     CopyLate,

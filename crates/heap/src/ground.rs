@@ -80,13 +80,13 @@ impl Ground {
         Error::Damaged { what: "backup", offset, why }
     }
 
-    /// Makes the backup of a range as main is, persistent after the next drain. The range is locked: pending, or nobody else is there yet.
+    /// Makes the backup of a range as main is, persistent after the next drain. The range is locked: pending, or no other thread is there yet.
     #[inline]
     #[track_caller]
     pub(crate) fn copy_to_backup(&self, offset: u64, len: u64) -> Result<()> {
         self.pieces(offset, len, |main, backup, n| {
             // main and backup are different regions. Main does not change while it is pending; the backup of a range is
-            // used by whoever settles it alone, under the slot's log lock, and no range is pending in two slots.
+            // used by the settling thread alone, under the slot's log lock, and no range is pending in two slots.
             raw::copy(Claim::Settling, &self.pool, main, backup, n)
         })
     }
@@ -135,7 +135,7 @@ impl Ground {
     }
 
     /// What goes wrong behind the point where a transaction is durable must not undo it: it is kept, and told when the heap is closed or
-    /// checked. What it left undone is tried again by whoever needs it.
+    /// checked. What it left undone is tried again by the next thread that needs it.
     #[inline]
     pub(crate) fn after_durable(&self, outcome: Result<()>) {
         if let Err(e) = outcome {
@@ -149,7 +149,7 @@ impl Ground {
     }
 }
 
-/// A copy of bytes of a line that nobody changes.
+/// A copy of bytes of a line that no thread changes.
 pub(crate) fn read_line(pool: &Pool, line: &Space, at: u64, len: u64) -> Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(len as usize);
     let mut at = at;
@@ -157,7 +157,7 @@ pub(crate) fn read_line(pool: &Pool, line: &Space, at: u64, len: u64) -> Result<
     while at < end {
         let Some((offset, rest)) = line.place(at) else { break };
         let n = rest.min(end - at);
-        // the caller sees to it that nobody writes: the zone is quiet, or the heap is being opened.
+        // the caller sees to it that no thread writes: the zone is quiet, or the heap is being opened.
         bytes.extend_from_slice(raw::bytes(Claim::Quiet, pool, pool, offset, n)?);
         at += n;
     }

@@ -113,7 +113,7 @@ impl Ground {
         if wanted > old {
             let more = Zones::table_bytes(self.zones.bytes(), (wanted - old) * self.zones.bytes());
             self.pool.grow_region(zones, more)?;
-            // First the second marks: whoever sees the zones finds them.
+            // First the second marks: a thread that sees the zones finds them.
             if let Some(marks) = marks {
                 let entries = self.zones.seconds.entries(8);
                 let capacity: u64 =

@@ -21,7 +21,7 @@ use crate::stats::Stats;
 
 /// A heap of objects, changed by transactions that are atomic and durable, as far as its [`Policy`] goes.
 ///
-/// Dropped, it is closed as by [`close`](Self::close), whose error is then a warning and not told to anybody. It is left to be recovered at the next open if its thread
+/// Dropped, it is closed as by [`close`](Self::close), whose error is then a warning and not returned. It is left to be recovered at the next open if its thread
 /// panics, in a forked child, after a failed sync, and if a transaction was forgotten.
 ///
 /// ```
@@ -196,7 +196,7 @@ impl Heap {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_in(pool: &Pool, options: &Options) -> Result<Self> {
-        // A heap may have been opened in this pool before, and not closed; but not in one that nobody writes.
+        // A heap may have been opened in this pool before, and not closed; but not in one that is only read.
         let closed = pool.was_clean() && (pool.is_read_only() || !pool.is_unsettled());
         drop(pool.region(MAIN)?); // before anything is opened: another engine may have the objects
         tx::pass_over(pool, "mvcc");
@@ -339,7 +339,7 @@ impl Heap {
         self.core.settle_all(&mut |_| {})
     }
 
-    /// For tests: what the thread that settles idle slots does when nobody commits between two of its looks.
+    /// For tests: what the thread that settles idle slots does when no transaction commits between two of its looks.
     #[doc(hidden)]
     pub fn settle_idle(&self) {
         let mut before = vec![0; self.core.slots.len()];
@@ -365,7 +365,7 @@ impl Heap {
         crate::scrub::run(&self.core, true)
     }
 
-    /// As [`scrub`](Self::scrub), and what could not be repaired, which is an error for each page, the first 64: for who wants to know of both.
+    /// As [`scrub`](Self::scrub), and what could not be repaired, which is an error for each page, the first 64: for a caller that wants to know of both.
     ///
     /// # Errors
     /// Those of a drain.

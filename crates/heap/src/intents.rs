@@ -1,7 +1,7 @@
 //! Intents of objects: what a transaction is about to change stands in its slot's ring, behind a barrier, before it does (Kamino-Tx §3).
 //!
 //! Recovery makes the zones of these ranges of main what the backup is, unless a COMMIT behind them counts. It may do so with ranges of a transaction that has ended, too:
-//! the backup holds what is committed, of whatever slot, once all records have gone forward. So nobody needs to take an intent back.
+//! the backup holds what is committed, of whatever slot, once all records have gone forward. So no intent needs to be taken back.
 
 use pmem::Error as PoolError;
 use tx::Result;
@@ -33,7 +33,7 @@ impl Core {
             }
         };
         if !appended {
-            drop(log); // who cleans zones has their lock, and waits for ours
+            drop(log); // a thread that cleans zones has their lock, and waits for ours
             for &(offset, len) in ranges {
                 self.zones.mark_anyway(self.linear(offset)?, len)?;
             }

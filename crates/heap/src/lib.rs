@@ -12,7 +12,7 @@
 //! | `assemble` | what a heap is put together from; a change of policy |
 //! | `core`, `ground` | what is open: slots, logs, locks; below them the pool, main and its second copy |
 //! | `locking`, `transaction`, `state` | resolves pointers, takes locks, hands references out, notes what is written |
-//! | `lock`, `queue` | the lock word of a block; in which order those get it who met a conflict |
+//! | `lock`, `queue` | the lock word of a block; in which order transactions that met a conflict get it |
 //! | `zones` | in place: marks the zone dirty before the first write into it |
 //! | `cover`, `copies`, `partial` | in place with a partial backup: makes copies before the first write; where they are; opening |
 //! | `intents` | in place, if it is to be so: says in the log what is about to be written |
@@ -37,7 +37,7 @@
 //! # What it costs in memory
 //!
 //! DRAM: a heap with 64 slots that was just made or opened 416 KiB; in use 768 KiB, for each MiB of main 8 KiB, and for each object of 64 bytes 5, most
-//! of it a lock that the place keeps when the object is freed. A partial backup adds up to 48 for each copy. Objects that nobody has looked at since opening cost nothing. Transactions add nothing that
+//! of it a lock that the place keeps when the object is freed. A partial backup adds up to 48 for each copy. Objects that were not looked at since opening cost nothing. Transactions add nothing that
 //! stays, but for up to 32 KiB in each slot that overwrites by [`put_bytes`](tx::Transaction::put_bytes), or writes under policy `eaw`, 64 there. The pool: main; in place as much again for the backup, and 1 KiB for each MiB; with a partial one `alpha` of it; 64 KiB of log per slot. What DRAM it takes is asserted in
 //! `tests/memory`.
 //!
@@ -70,7 +70,7 @@
 //!    (`lock`) lies beside it in the chunk table. Free: it is ours. Pending in another slot: that
 //!    slot is settled first. In use: a conflict, at once.
 //! 4. `zones` `enter`: the zone is marked dirty; only the first write into a clean zone pays a
-//!    barrier. With a partial backup `cover` instead: who finds no copy of the object
+//!    barrier. With a partial backup `cover` instead: a writer that finds no copy of the object
 //!    makes one, one barrier.
 //! 5. The caller changes main itself, through `&mut`. `put_bytes` overwrites without looking: the
 //!    bytes wait beside (`staged`), and go to main before anything else is done with their object,
@@ -84,7 +84,7 @@
 //! 7. `log`: every sixteenth commit of a slot, or after 16 KiB, first copies what is pending to
 //!    the backup, short ranges as they were then, staged ones from their image. Its own barrier
 //!    makes that stable, its record and the next retire it, and then the locks are free: settling
-//!    has no barrier of its own unless somebody cannot wait.
+//!    has no barrier of its own unless a thread cannot wait.
 //!
 //! # One recovery of a heap
 //!

@@ -4,7 +4,7 @@
 //! | writer 1 | pending 1 | slot 14 | marked 1 | readers 15 |
 //! ```
 //!
-//! Free, n readers, or one writer, who is a transaction in a slot. *Pending* says that a committed transaction of that slot is not settled
+//! Free, n readers, or one writer, which is a transaction in a slot. *Pending* says that a committed transaction of that slot is not settled
 //! yet: readers may enter, a writer settles the slot first. No transaction waits for a lock: it aborts, and comes back. *Marked* says that threads which came
 //! back queue for it: the lock is to be had in the order of the [`queue`](crate::queue) only.
 
@@ -55,7 +55,7 @@ pub(crate) const SLOTS_MAX: usize = 1 << 14;
 /// What a lock word said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// Nobody writes, nothing is pending; that many readers.
+    /// No writer, nothing pending; that many readers.
     Shared(u32),
     /// A transaction in this slot writes.
     Writer(usize),
@@ -134,7 +134,7 @@ pub(crate) fn try_upgrade(word: &AtomicU32, slot: usize) -> Attempt {
     word.compare_exchange(1, writer(slot), AcqRel, Acquire).map(|_| ()).map_err(state)
 }
 
-/// A word that nobody reads but `readers` of the same transaction, and which is marked or not as it says, becomes the writer's. The mark stays.
+/// A word that has no readers but `readers` of the same transaction, and which is marked or not as it says, becomes the writer's. The mark stays.
 pub(crate) fn try_take(word: &AtomicU32, slot: usize, readers: u32, is_marked: bool) -> Attempt {
     behind::modifies();
     changes();
@@ -143,7 +143,7 @@ pub(crate) fn try_take(word: &AtomicU32, slot: usize, readers: u32, is_marked: b
     word.compare_exchange(readers | mark, writer(slot) | mark, AcqRel, Acquire).map(|_| ()).map_err(state)
 }
 
-/// What this slot itself has pending, and nobody reads but `readers` of the same transaction, becomes its to write again.
+/// What this slot itself has pending, and has no readers but `readers` of the same transaction, becomes its to write again.
 #[inline]
 pub(crate) fn try_rewrite(word: &AtomicU32, slot: usize, readers: u32, is_marked: bool) -> Attempt {
     behind::modifies();
@@ -286,7 +286,7 @@ mod tests {
         assert_eq!(try_read_marked(&word), Err(State::Shared(READERS)));
     }
 
-    /// It bars those who do not ask for their turn, and stays through every change of the lock.
+    /// It bars threads that do not ask for their turn, and stays through every change of the lock.
     #[test]
     fn the_mark_stays() {
         let word = AtomicU32::new(0);

@@ -232,7 +232,7 @@ impl<'h> Tx<'h> {
     #[cold]
     fn conflict(&self, word: Word, block: &Block, seen: State, write: bool) -> Error {
         Queue::met(word, write);
-        // After a failed sync the holder never lets go: who asks again and again is told at once.
+        // After a failed sync the holder never lets go: a caller that asks again and again is told at once.
         if let Err(unusable) = self.core.pool.check_usable() {
             return unusable.into();
         }
@@ -272,7 +272,7 @@ fn read_outside(set: &Set, word: Word, block: &Block) -> Result<u8> {
     Ok(readers)
 }
 
-/// Whoever had the block before us may have freed it between our looking and our locking.
+/// The transaction that had the block before us may have freed it between our looking and our locking.
 #[inline]
 fn check_current(found: &Found<'_>) -> Result<()> {
     if found.is_current() { Ok(()) } else { Err(Error::Conflict { offset: found.block().offset() }) }

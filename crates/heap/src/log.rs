@@ -8,8 +8,8 @@
 //!            carried out         are persistent
 //! ```
 //!
-//! None of the steps needs a barrier of its own: the drain is the next commit's, and the record of the commit after that carries the retirement. Only who
-//! cannot wait (a writer that meets the pending object, an idle slot's coordinator, cleaning) pays two.
+//! None of the steps needs a barrier of its own: the drain is the next commit's, and the record of the commit after that carries the retirement. Only a thread
+//! that cannot wait (a writer that meets the pending object, an idle slot's coordinator, cleaning) pays two.
 
 use std::collections::VecDeque;
 
@@ -293,7 +293,7 @@ impl Log {
     #[track_caller]
     pub(crate) fn copy(&mut self, ground: &Ground) -> Result<()> {
         if !ground.failpoints.skips(Step::DoubtStays) {
-            ground.pool.check_usable()?; // the last entry's own drain may have failed: then nobody knows whether it was committed
+            ground.pool.check_usable()?; // the last entry's own drain may have failed: then it is not known whether it was committed
         }
         let here = thread_number();
         if self.copied > self.stable && self.copied_by != here {

@@ -83,7 +83,7 @@ impl Savepoints for Tx<'_> {
             set.frees -= 1;
             set.allocs += usize::from(of.fresh);
         }
-        // What was allocated since is freed with the transaction; till then it is in nobody's way.
+        // What was allocated since is freed with the transaction; till then it is in no transaction's way.
         for of in set.held[held..].iter_mut().filter(|of| of.fresh && !of.freed) {
             (of.freed, of.staged) = (true, false);
             set.frees += 1;
@@ -138,7 +138,7 @@ impl NestedTop for Tx<'_> {
     }
 }
 
-/// Undoes a nested top action that panics, and dooms the outer transaction: somebody may catch that and go on.
+/// Undoes a nested top action that panics, and dooms the outer transaction: a caller may catch that and go on.
 struct Inside<'a, 'h> {
     tx: &'a mut Tx<'h>,
     returned: bool,

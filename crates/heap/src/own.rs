@@ -1,6 +1,6 @@
 //! Blocks that a transaction takes for its log: undo extents, and records too long for the ring.
 //!
-//! Whoever has a pointer into one, left from an object that was there before, finds a live block. So it is locked like a new object, by the
+//! A transaction that has a pointer into one, left from an object that was there before, finds a live block. So it is locked like a new object, by the
 //! transaction's slot, until it does not resolve any more.
 
 use pmem::{Block, Error as PoolError};
@@ -35,8 +35,8 @@ impl Ground {
 
     /// A block that the slot's transaction has locked before it resolves.
     ///
-    /// Who has a pointer to what was there before may hold its lock until it sees that this does not resolve, or be about to queue for it: the block is passed
-    /// over, so that an allocation behind a first change does not end a transaction that cannot roll back.
+    /// A transaction that has a pointer to what was there before may hold its lock until it sees that this does not resolve, or be about to queue for it: the
+    /// block is passed over, so that an allocation behind a first change does not end a transaction that cannot roll back.
     #[inline]
     pub(crate) fn reserve_locked(&self, slot: usize, reserve: impl Fn() -> Result<Block>) -> Result<(Block, Word)> {
         let block = reserve()?;
@@ -65,8 +65,8 @@ impl Ground {
         found.ok_or(Error::Conflict { offset: first.offset() })
     }
 
-    /// Locks a block that was reserved for the slot's transaction, and lets it resolve: only now, so that nobody locks it first who has a pointer to what was
-    /// there before. Nothing if somebody has: it does not resolve then.
+    /// Locks a block that was reserved for the slot's transaction, and lets it resolve: only now, so that no transaction locks it first by a pointer to what
+    /// was there before. Nothing if one has: it does not resolve then.
     #[inline]
     fn lock_reserved(&self, slot: usize, block: &Block) -> Result<Option<Word>> {
         let word = Word::of(&self.alloc, block)?;
@@ -90,7 +90,7 @@ impl Ground {
     /// [`release`](pmem::Allocator::release) it.
     pub(crate) fn retire_own(&self, block: &Block) -> Result<()> {
         self.alloc.begin_free(block)?;
-        // Only now: who locks it behind this sees that it is not current.
+        // Only now: a transaction that locks it behind this sees that it is not current.
         lock::end_write(Word::of(&self.alloc, block)?.get());
         Ok(())
     }

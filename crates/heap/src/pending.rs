@@ -66,7 +66,7 @@ pub(crate) struct Pending {
     entries: VecDeque<Entry>,
     /// Entries that are gone.
     gone: u64,
-    /// From a word to its entry, counted with those that are gone. Made when somebody looks for one among many.
+    /// From a word to its entry, counted with those that are gone. Made when a thread looks for one among many.
     index: HashMap<usize, u64, BuildHasherDefault<PointerHash>>,
     /// Entries that were put into the index, or had gone before.
     indexed: u64,
@@ -145,7 +145,7 @@ impl Pending {
         let indexed = !self.index.is_empty();
         for word in self.entries.drain(..count).filter(|entry| !entry.taken).map(|entry| entry.word) {
             if indexed {
-                self.index.remove(&word.id()); // it has one entry at most: who takes it leaves none
+                self.index.remove(&word.id()); // it has one entry at most: taking it leaves none
             }
             lock::end_pending(word.get());
         }

@@ -48,7 +48,7 @@ struct Waiting {
 
 struct Place {
     word: Word,
-    /// To write: nobody else enters until it is over.
+    /// To write: no other thread enters until it is over.
     write: bool,
     /// It reads by now: those behind may, too.
     entered: bool,

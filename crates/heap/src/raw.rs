@@ -1,6 +1,6 @@
 //! All the unsafe code of the heap: references into the pool, and state that a slot's holder has alone.
 //!
-//! Nothing here is public. Whoever asks for bytes says by what [`Claim`] they are its own for as long as it uses them; what each claim promises, and who
+//! Nothing here is public. A caller that asks for bytes says by what [`Claim`] they are its own for as long as it uses them; what each claim promises, and what
 //! sees to it, stands there. References that leave the crate borrow the transaction, which holds the lock to its end.
 
 use std::cell::UnsafeCell;
@@ -42,7 +42,7 @@ impl Word {
     }
 }
 
-/// Why the bytes asked for are used by nobody else meanwhile, or changed by nobody. The contract of this module.
+/// Why nothing else uses the bytes asked for meanwhile, or nothing changes them. The contract of this module.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Claim {
     /// A transaction holds the block's lock, shared or as the writer, to its end; it writes through `&mut` of itself only.
@@ -51,21 +51,21 @@ pub(crate) enum Claim {
     Writer,
     /// The block was reserved just now, or by this transaction for its log, and nothing points to it.
     Reserved,
-    /// Main is pending, so nobody writes it; its backup is used by who holds the slot's log lock, and no range is pending in two slots.
+    /// Main is pending, so nothing writes it; its backup is used by the thread that holds the slot's log lock, and no range is pending in two slots.
     Settling,
-    /// The heap is being opened: nobody else has it.
+    /// The heap is being opened: nothing else uses it.
     Recovery,
     /// The zone is clean and kept so, and live blocks in it are not written.
     Quiet,
-    /// A copy (`copies`): its first words under the arena's lock; the rest by the writer of its object, by who settles it, or by who has found, under
-    /// the lock of its shard, that it has no writer.
+    /// A copy (`copies`): its first words under the arena's lock; the rest by the writer of its object, by the thread that settles it, or by one that has
+    /// found, under the lock of its shard, that it has no writer.
     Copies,
     /// The zone table, under the lock of the zones, or while the heap is being opened.
     Marks,
 }
 
 /// Bytes of the pool.
-/// By `_claim` nobody changes them while `by` is borrowed.
+/// By `_claim` nothing changes them while `by` is borrowed.
 #[inline]
 pub(crate) fn bytes<'a>(_claim: Claim, by: &'a impl ?Sized, pool: &'a Pool, offset: u64, len: u64) -> Result<&'a [u8]> {
     // SAFETY: what the claim promises.
@@ -73,7 +73,7 @@ pub(crate) fn bytes<'a>(_claim: Claim, by: &'a impl ?Sized, pool: &'a Pool, offs
 }
 
 /// Bytes of the pool, to be changed.
-/// By `_claim` nobody else uses them while `by` is borrowed.
+/// By `_claim` nothing else uses them while `by` is borrowed.
 #[inline]
 #[expect(clippy::mut_from_ref, reason = "the claim says that they are nobody else's")]
 pub(crate) fn bytes_mut<'a>(
@@ -87,34 +87,34 @@ pub(crate) fn bytes_mut<'a>(
     Ok(unsafe { pool.slice_mut(by, offset, len)? })
 }
 
-/// Copies inside of the pool, past the cache where that is faster; persistent after this thread's next drain. By `_claim` nobody changes the first
+/// Copies inside of the pool, past the cache where that is faster; persistent after this thread's next drain. By `_claim` nothing changes the first
 /// range or uses the second meanwhile; they lie in different regions or blocks.
 #[inline]
 #[track_caller]
 pub(crate) fn copy(_claim: Claim, pool: &Pool, from: u64, to: u64, len: u64) -> Result<()> {
-    // SAFETY: no overlap, and nobody else, as the claim promises.
+    // SAFETY: no overlap, and no other use, as the claim promises.
     unsafe { pool.copy(from, to, len)? };
     Ok(())
 }
 
-/// Stores bytes past the cache where that is faster; persistent after this thread's next drain. By `_claim` nobody uses them meanwhile; they are not `data`.
+/// Stores bytes past the cache where that is faster; persistent after this thread's next drain. By `_claim` nothing uses them meanwhile; they are not `data`.
 #[inline]
 #[track_caller]
 pub(crate) fn store(_claim: Claim, pool: &Pool, to: u64, data: &[u8]) -> Result<()> {
-    // SAFETY: no overlap, and nobody else, as the claim promises.
+    // SAFETY: no overlap, and no other use, as the claim promises.
     unsafe { pool.store(to, data)? };
     Ok(())
 }
 
-/// Stores whole lines as [`store`] does, and returns their checksum, taken in the same pass. By `_claim` nobody uses them meanwhile; they are not `data`.
+/// Stores whole lines as [`store`] does, and returns their checksum, taken in the same pass. By `_claim` nothing uses them meanwhile; they are not `data`.
 #[inline]
 #[track_caller]
 pub(crate) fn store_checksumming(_claim: Claim, pool: &Pool, to: u64, key: &ChecksumKey, data: &[u8]) -> Result<u64> {
-    // SAFETY: no overlap, and nobody else, as the claim promises.
+    // SAFETY: no overlap, and no other use, as the claim promises.
     Ok(unsafe { pool.store_checksumming(to, key, &[], data)? })
 }
 
-/// One value per slot, used by whoever has claimed the slot.
+/// One value per slot, used by the thread that has claimed the slot.
 pub(crate) struct PerSlot<T>(Box<[Own<T>]>);
 
 #[repr(align(128))]

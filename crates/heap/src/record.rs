@@ -106,7 +106,7 @@ pub(crate) struct Payload<'a> {
     pub(crate) rest: &'a [u8],
 }
 
-/// `None` if the bytes are no payload: written by nobody of us.
+/// `None` if the bytes are no payload: not written by this crate.
 pub(crate) fn decode(bytes: &[u8]) -> Option<Payload<'_>> {
     let (head, tail) = bytes.split_first_chunk::<8>()?;
     let head = u64::from_le_bytes(*head);

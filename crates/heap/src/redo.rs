@@ -3,8 +3,8 @@
 //! What a transaction writes to objects that were there before is kept in DRAM ([`entries`](crate::entries)). The commit appends one record with all of it, drains, and only then
 //! stores it in main. So main holds nothing of a transaction that is not durable, and an abort has nothing to undo.
 //!
-//! New objects are written where they are: nobody else can reach them. Small ones are in the record too. The others are flushed in front of the commit's barrier, and under the
-//! record's checksum; if they are too many bytes for that they get a barrier of their own.
+//! New objects are written where they are: no other transaction can reach them. Small ones are in the record too. The others are flushed in front of the commit's barrier, and
+//! under the record's checksum; if they are too many bytes for that they get a barrier of their own.
 //!
 //! What was stored in main is flushed when its transactions are settled ([`log`](crate::log)), lines that many of them have changed once. Until the record is retired the
 //! object's lock is pending: a record that comes up again must find no later bytes of another slot. Those of its own slot come up again behind it, in order: the slot owes
@@ -99,7 +99,7 @@ impl Core {
             self.flush_writes(&new)?;
         }
         log.drain(self)?; // the one barrier
-        // Durable. Nobody else may see the objects before they are as it says.
+        // Durable. No other transaction may see the objects before they are as it says.
         self.store_entries(set)?;
         log.after_append(self);
         for held in set.held.iter().filter(|held| held.write) {
@@ -108,7 +108,7 @@ impl Core {
         Ok(())
     }
 
-    /// What was written to new objects behind a savepoint, now that nobody goes back to it.
+    /// What was written to new objects behind a savepoint, now that the transaction cannot go back to it.
     fn write_new(&self, set: &mut Set) -> Result<()> {
         if set.allocs == 0 || set.entries.is_empty() {
             return Ok(());

@@ -14,8 +14,8 @@
 //!
 //! # Beside transactions
 //!
-//! A zone is looked at while it is clean and kept so: nobody settles in it, so its backup stands still; nobody commits an allocation in it; and who
-//! writes to an object of it waits. Blocks may still be freed there, and a free one be taken for a log, which enters no zone. So of main only blocks that
+//! A zone is looked at while it is clean and kept so: no thread settles in it, so its backup stands still; no transaction commits an allocation in it; and one
+//! that writes to an object of it waits. Blocks may still be freed there, and a free one be taken for a log, which enters no zone. So of main only blocks that
 //! are live on media are looked at, one by one, each while its lock is held, shared: then it is not freed. To be repaired it is locked as by a
 //! writer. A block that is locked otherwise, and a zone that a transaction is in, are left alone, and the zone is counted as busy.
 
@@ -80,8 +80,9 @@ pub(crate) fn look(core: &Core, repair: bool) -> Result<(Scrubbed, Vec<Error>)> 
     Ok((scrub.found, scrub.unclear))
 }
 
-/// The checksums to keep of a zone that is being cleaned, with nobody in it: of its backup's pages. A page of which the copies differ went bad in one of them, before the
-/// zone was written to or since: it gets a checksum that neither has, so that nobody takes the one for right that happened to be looked at here.
+/// The checksums to keep of a zone that is being cleaned, with no transaction in it: of its backup's pages. A page of which the copies differ was corrupted in one of
+/// them, before the zone was written to or since: it gets a checksum that neither has, so that the one that happened to be looked at here is not taken for
+/// right.
 pub(crate) fn sums(core: &Core, zone: u32) -> Result<Vec<u32>> {
     let mut scrub = Scrub { core, repair: false, found: Scrubbed::default(), unclear: Vec::new() };
     let start = u64::from(zone) * core.zones.bytes();
@@ -338,7 +339,7 @@ impl Scrub<'_> {
     /// From the only reader to the writer.
     fn lock_alone(&self, word: &Word) -> bool {
         let slots = &self.core.slots;
-        // The slot only names who writes; a slot that is not ours could be taken for another's transaction.
+        // The slot only names the writer; a slot that is not ours could be taken for another's transaction.
         slots.claim(pmem::thread_number()).is_some_and(|slot| {
             let ours = lock::try_upgrade(word.get(), slot).is_ok();
             slots.release(slot);

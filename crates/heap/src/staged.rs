@@ -11,7 +11,7 @@
 //!   handed out behind that only, and staging takes the transaction `&mut`: no reference sees its bytes change;
 //! * a run that is joined with other writes goes to main, too ([`Ground::unstage_joined`]): a record has one checksum for each range, and the backup one store;
 //! * new objects, short runs and very long ones are never staged: `bytes_mut` serves them;
-//! * once the transaction is committed, the bytes are the log's, used by who holds its lock, for one copy. Whoever copies a second time takes main.
+//! * once the transaction is committed, the bytes are the log's, used by the thread that holds its lock, for one copy. A second copy takes main.
 
 use pmem::ChecksumKey;
 use tx::Result;

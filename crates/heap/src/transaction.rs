@@ -375,7 +375,7 @@ impl Tx<'_> {
         Counters::add(&self.core.counters[self.slot].aborts);
         match outcome {
             Ok(()) | Err(Error::NoRollback) => self.finish(),
-            Err(_) => self.finished = true, // main may hold half of it: nobody gets at it
+            Err(_) => self.finished = true, // main may hold half of it: no transaction gets at it
         }
         outcome
     }
@@ -525,7 +525,7 @@ impl Tx<'_> {
 impl Drop for Tx<'_> {
     fn drop(&mut self) {
         if !self.finished {
-            // Nobody to tell; what could not be undone stays locked, or is undone at the next open.
+            // No caller to tell; what could not be undone stays locked, or is undone at the next open.
             let _ = self.roll_back();
         }
     }

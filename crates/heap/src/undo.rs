@@ -203,7 +203,7 @@ impl UndoLog {
         Ok(())
     }
 
-    /// Forgets everything; gives the blocks to who hands them out again when the records that name them are retired.
+    /// Forgets everything; leaves the blocks in `freed`, to be handed out again when the records that name them are retired.
     pub(crate) fn reset(&mut self, ground: &Ground, freed: &mut Vec<Block>) {
         self.entries.clear();
         self.found = 0;
@@ -252,7 +252,7 @@ fn read_record(ground: &Ground, key: &ChecksumKey, at: u64, end: u64) -> Result<
     if at + HEADER > end {
         return Ok(None);
     }
-    // nobody else has the heap during recovery.
+    // nothing else uses the heap during recovery.
     let header = raw::bytes(Claim::Recovery, ground, &ground.pool, at, HEADER)?;
     let word = |from: usize| header[from..from + 8].try_into().map_or(0, u64::from_le_bytes);
     let (checksum, bytes) = (word(0), word(8));

@@ -248,7 +248,7 @@ impl Zones {
     }
 
     fn stored(&self, at: u64) -> Result<u64> {
-        // marks change under the lock of `dirty` only, which callers hold, or before anybody else has the heap.
+        // marks change under the lock of `dirty` only, which callers hold, or before another thread has the heap.
         let stored = raw::bytes(Claim::Marks, self, &self.pool, at, 8)?;
         Ok(stored.try_into().map_or(0, u64::from_le_bytes))
     }
@@ -390,7 +390,7 @@ impl Zones {
         Ok(())
     }
 
-    /// Keeps every mark as it is while it is held; `None` if somebody else does.
+    /// Keeps every mark as it is while it is held; `None` if another thread does.
     pub(crate) fn try_hold(&self) -> Option<impl Drop + '_> {
         self.dirty.try_lock()
     }
@@ -428,7 +428,7 @@ impl Zones {
             return Ok(0);
         }
         let mut dirty = self.dirty.lock();
-        // How often they had left is read first: who leaves while we look has left more often.
+        // How often they had left is read first: a transaction that leaves while we look has left more often.
         let left: Vec<u64> = active.iter().map(|a| a.left.load(Acquire)).collect();
         let (mut idle, mut inside) = (Vec::new(), Vec::<usize>::new());
         for &zone in dirty.iter() {
@@ -470,7 +470,7 @@ impl Zones {
         }
     }
 
-    /// Cleans those of the candidates, which are dirty, that nobody is in.
+    /// Cleans those of the candidates, which are dirty, that no transaction is in.
     fn clean_these(
         &self,
         dirty: &mut VecDeque<u32>,
@@ -485,7 +485,7 @@ impl Zones {
             self.state(zone)?.store(CLEANING, SeqCst);
         }
         let mut quiet = candidates.to_vec();
-        // Whoever is in a candidate when its slot has just been settled entered it before it was Cleaning; whoever comes later waits for
+        // A transaction that is in a candidate when its slot has just been settled entered it before it was Cleaning; one that comes later waits for
         // our lock.
         let settled = settle(&mut |active| {
             if active.is_in_any() && !self.failpoints.skips(Step::ZoneActive) {
@@ -499,7 +499,7 @@ impl Zones {
             quiet.clear();
         }
         let outcome = settled.and_then(|()| self.clean_marks(&quiet, &mut sums));
-        // Should that fail, some marks may be changed: then, too, whoever writes there marks anew.
+        // Should that fail, some marks may be changed: then, too, a transaction that writes there marks anew.
         let mut clean = quiet.iter().peekable(); // in the order of the candidates
         for &zone in candidates {
             steps::count();
@@ -536,7 +536,8 @@ impl Zones {
         Ok(())
     }
 
-    /// Marks the first zones clean, with these checksums, and all others without. One barrier, and the one of who says then that the backup can be used.
+    /// Marks the first zones clean, with these checksums, and all others without. One barrier, and the one of the caller, which says then that the backup can
+    /// be used.
     pub(crate) fn clean_all(&self, first: u64, mut sums: impl FnMut(u32) -> Result<Vec<u32>>) -> Result<()> {
         for zone in 0..first {
             let zone = u32::try_from(zone).map_err(|_| self.too_many(u32::MAX))?;

@@ -1,7 +1,7 @@
 //! The program inside the guest of the power-cut tests (`tools/vm`) that works on a store.
 //!
 //! It opens or makes a store in `DIR` and demands that what was acknowledged before is in it (`--need`: transactions of each writer). Then writers commit one
-//! transaction after the other until somebody cuts the power, and say `ack WRITER NUMBER` when one has returned. What a transaction does follows from its number,
+//! transaction after the other until the power is cut, and say `ack WRITER NUMBER` when one has returned. What a transaction does follows from its number,
 //! so the newest number found tells everything that must be there, to the byte; and a total that all writers share tells that none of them is there by half.
 
 use std::collections::BTreeMap;

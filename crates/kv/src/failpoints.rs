@@ -6,7 +6,7 @@
 pub enum Step {
     /// A writer announces itself at the leaves it will change, before it has a timestamp.
     Announce,
-    /// A reader waits for who prepares with a smaller timestamp.
+    /// A reader waits for a writer that prepares with a smaller timestamp.
     AwaitPreparing,
     /// A put by itself compares its key with that of the version it takes for its own.
     CompareKeys,
@@ -34,15 +34,15 @@ pub enum Step {
     ForceFirst,
     /// A checkpoint's marks are taken before its leaves are read.
     MarksFirst,
-    /// ... and that of the log of groups before those of who waits for a group.
+    /// ... and that of the log of groups before those of the transactions that wait for a group.
     GroupsMarkFirst,
-    /// A feed looks how far the log of groups has come behind those of who waits for a group.
+    /// A feed looks how far the log of groups has come behind those of the transactions that wait for a group.
     FeedGroupsLast,
     /// A checkpoint that meets a leaf which was split looks again where its keys are.
     LookAgain,
     /// Versions are freed only behind a checkpoint that does not lead to them.
     RetireBeforeFree,
-    /// Versions are freed only when nobody can reach them.
+    /// Versions are freed only when no reader can reach them.
     AwaitReaders,
     /// A tombstone stays in the index until everything older is settled and out of sight.
     KeepTombstones,

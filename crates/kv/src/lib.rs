@@ -10,7 +10,7 @@
 //! | room | what is in it |
 //! |---|---|
 //! | [`table`](Table), `bulk`, `pairs`, `traits` | typed keys and values; many keys at once: loaded, copied, checked, followed; iterators; the traits of `tx` |
-//! | `replica`, with the feature `replication` | the same store on other machines: who leads, who follows |
+//! | `replica`, with the feature `replication` | the same store on other machines: the leader, its followers |
 //! | `open` | a store is made, opened, recovered: the last checkpoint, then what the logs have behind it |
 //! | `store` | the handle, and snapshots |
 //! | `upkeep`, `repeat` | the background thread, and what has expired; what a log with copies says is repeated |
@@ -25,7 +25,7 @@
 //! | `options`, `copies` | what a store is opened with |
 //! | `media` | what all of it looks like on media: records, nodes, the checkpoint, marks |
 //! | `raw`, `rows` | all the unsafe code; rows of things in memory |
-//! | `isolation` | the clock, snapshots, and who is active; who writes which key; in which order commits are seen |
+//! | `isolation` | the clock, snapshots, and active transactions; which transaction writes which key; in which order commits are seen |
 //! | `threads` | how threads wait for each other, queue, and are called |
 //! | `error`, `time`, `stats`, `salvaged`, `failpoints` | what is told |
 //!
@@ -79,7 +79,7 @@
 //!    the snapshot. No lock. A transaction that is about to commit in that leaf, with a smaller timestamp or
 //!    none yet, is waited for; but not where a commit waits for a device or other machines: there
 //!    the snapshot is from before the first commit still under way (`isolation/order`), and readers wait for
-//!    nobody. What was read is noted (`writers/work`); the value is shown where it is. A scan (`scan`)
+//!    no writer. What was read is noted (`writers/work`); the value is shown where it is. A scan (`scan`)
 //!    goes leaf by leaf along a list of slots in order of keys, which each leaf has in memory
 //!    (`index/leaf`); an insert does not touch it, the next scan puts in what is missing. Records are
 //!    asked for a dozen ahead.
@@ -95,7 +95,7 @@
 //!    itself, `rest` of the others: there is no commit record. On a file `durable/group` has a step of its
 //!    own here: transactions that are ready at the same time go to one log as one, in order of
 //!    their timestamps; the first of them finds the places, not before all are validated, and
-//!    writes; the others wait for him. One commit in 16 also says, on another page and with its
+//!    writes; the others wait for it. One commit in 16 also says, on another page and with its
 //!    own barrier, how far its log was durable before it (`media/watermark`). A put that is a
 //!    transaction of its own, in memory and where its log has room, takes the same steps without
 //!    image and lists (`commit/lone`): the record leaves from the caller's bytes, and the version it
@@ -106,14 +106,14 @@
 //! 7. Later, `settle/checkpoint`, mostly by the background thread: marks are taken of all logs; leaves that changed
 //!    are written to new nodes, with the lists above them; barrier; the cell names them and the
 //!    marks; barrier; its other copy does, too; barrier. Then what no durable checkpoint leads to
-//!    and nobody can reach is subtracted from its segment; a segment with nothing in it is free;
+//!    and no reader can reach is subtracted from its segment; a segment with nothing in it is free;
 //!    where few are full, versions are moved (`settle/compact`), and from far out when the file is much
 //!    too long; the file's free end goes back to the file system. What a checkpoint itself needs
 //!    is kept back from data (`space/reserve`): without one nothing is ever freed. The background thread makes the
 //!    file longer ahead of writers (`space/growth`), 4 MiB at a time and an eighth of the store or 128
-//!    MiB ahead, under a lock that nobody takes who finds room, and has the kernel make the new
-//!    pages (`Pool::populate`) before they come there; who finds no room makes such a step
-//!    himself. Who finds the store full makes checkpoints until something is free, or nothing more
+//!    MiB ahead, under a lock that a writer with room does not take, and has the kernel make the new
+//!    pages (`Pool::populate`) before they come there; a writer that finds no room makes such a step
+//!    itself. One that finds the store full makes checkpoints until something is free, or nothing more
 //!    can be. What is kept for checkpoints, deletions and moving, and that new data do not fill
 //!    what was given to these: `space/reserve`.
 //!
@@ -129,8 +129,8 @@
 //! After a conflict a transaction queues (`threads/queue`): two at a time try again, in the order in which
 //! they came. Such an attempt takes locks for what it reads, too, and waits for those it does not
 //! get. An older transaction tells a younger one that holds a lock to give way (*wound-wait*), so
-//! the oldest always gets through. Who waits sleeps in a row, oldest first, and is given the lock:
-//! nobody waits for more than the holder and those who are older, ten seconds for each; a thread
+//! the oldest always gets through. A transaction that waits sleeps in a row, oldest first, and is given the lock:
+//! none waits for more than the holder and those that are older, ten seconds for each; a thread
 //! that meets many conflicts begins so. `store.put` is such an attempt with one lock: it meets
 //! none.
 //!

@@ -43,11 +43,11 @@ pub struct Options {
 /// What a commit waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// Its barrier: durable when it returns, and seen by nobody before.
+    /// Its barrier: durable when it returns, and seen by no reader before.
     Durable,
     /// Nothing, unless more than this many commits would be at risk.
     Bounded(u32),
-    /// A write quorum of the copies of the store's log: see `Options::replicated`, of the feature `replication`. Seen by nobody before.
+    /// A write quorum of the copies of the store's log: see `Options::replicated`, of the feature `replication`. Seen by no reader before.
     Replicated,
 }
 
@@ -135,9 +135,10 @@ impl Options {
         Self { settle: bytes, ..self }
     }
 
-    /// How much room versions that nobody needs may take, beside what was written since the last checkpoint, before what stands between them is moved, in percent of what is
-    /// needed: 100 by default, from 10 to 400. Less makes a smaller file and more writes: of a store whose keys were all overwritten at random, again and again, half a version was
-    /// moved for each one put with 25, and none in thirty with 200. The file is smaller still with fewer bytes between [checkpoints](Self::settle_bytes).
+    /// How much room versions that are no longer needed may take, beside what was written since the last checkpoint, before what stands between them is moved,
+    /// in percent of what is needed: 100 by default, from 10 to 400. Less makes a smaller file and more writes: of a store whose keys were all overwritten at
+    /// random, again and again, half a version was moved for each one put with 25, and none in thirty with 200. The file is smaller still with fewer bytes
+    /// between [checkpoints](Self::settle_bytes).
     ///
     /// ```
     /// # fn main() -> kv::Result<()> {
@@ -169,7 +170,7 @@ impl Options {
         Self { max_snapshot_age: age, ..self }
     }
 
-    /// Whether a thread of the store makes the checkpoints; without, who commits does.
+    /// Whether a thread of the store makes the checkpoints; without, a thread that commits does.
     #[must_use]
     pub fn background(self, yes: bool) -> Self {
         Self { background: yes, ..self }
@@ -251,8 +252,9 @@ impl Options {
         Self { salvage: yes, ..self }
     }
 
-    /// Whether each read holds what it returns against its checksum: bytes that have gone bad are [`Error::Damaged`](crate::Error::Damaged) then, and never returned. It
-    /// costs about as much as copying the value. Without, [`Store::check`](crate::Store::check) and [`Store::backup`](crate::Store::backup) find them.
+    /// Whether each read holds what it returns against its checksum: bytes that are corrupt are [`Error::Damaged`](crate::Error::Damaged) then, and never
+    /// returned. It costs about as much as copying the value. Without, [`Store::check`](crate::Store::check) and [`Store::backup`](crate::Store::backup) find
+    /// them.
     ///
     /// ```
     /// # fn main() -> kv::Result<()> {

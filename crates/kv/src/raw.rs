@@ -10,7 +10,7 @@ use pmem::Pool;
 use crate::error::Result;
 use crate::isolation::active::Pin;
 
-/// Why nobody changes the bytes asked for, or nobody else uses them. The contract of this module.
+/// Why no thread changes the bytes asked for, or no other one uses them. The contract of this module.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Claim {
     /// A version that the index or a newer version led to while the reader was pinned: it is freed only after the pin is gone.
@@ -21,14 +21,14 @@ pub(crate) enum Claim {
     Checkpoint,
     /// Segments in use, which the holder of the settling lock alone could free.
     Settling,
-    /// The store is being opened: nobody else has it.
+    /// The store is being opened: no other thread has it.
     Opening,
     /// Of a transaction's own image, which changes through `&mut` of the transaction alone.
     Own,
 }
 
 /// Bytes of the pool.
-/// By `_claim` nobody changes them while `by` is borrowed.
+/// By `_claim` no thread changes them while `by` is borrowed.
 #[inline]
 pub(crate) fn bytes<'a>(_claim: Claim, by: &'a impl ?Sized, pool: &'a Pool, offset: u64, len: u64) -> Result<&'a [u8]> {
     // SAFETY: what the claim promises.
@@ -36,7 +36,7 @@ pub(crate) fn bytes<'a>(_claim: Claim, by: &'a impl ?Sized, pool: &'a Pool, offs
 }
 
 /// The same bytes, for as long as their owner is borrowed, though they were reached through a guard that goes earlier.
-/// By `_claim` nobody changes them while `'a` lasts.
+/// By `_claim` no thread changes them while `'a` lasts.
 #[inline]
 pub(crate) fn kept<'a, T>(_claim: Claim, _owner: &'a T, bytes: &[u8]) -> &'a [u8] {
     // SAFETY: the owner keeps them, and the claim promises that they stay as they are as long as it is borrowed.
@@ -44,7 +44,7 @@ pub(crate) fn kept<'a, T>(_claim: Claim, _owner: &'a T, bytes: &[u8]) -> &'a [u8
 }
 
 /// Stores bytes through the cache, and flushes nothing.
-/// By `_claim` nobody else uses the place.
+/// By `_claim` no other thread uses the place.
 pub(crate) fn copy(_claim: Claim, pool: &Pool, offset: u64, bytes: &[u8]) -> Result<()> {
     let to = pool.address(offset, bytes.len() as u64, true)?;
     // SAFETY: in bounds; the place is the caller's alone.
@@ -53,7 +53,7 @@ pub(crate) fn copy(_claim: Claim, pool: &Pool, offset: u64, bytes: &[u8]) -> Res
 }
 
 /// Stores bytes that begin on a line, and zeros to the end of the last one, past the cache where that is faster; persistent after this thread's
-/// next drain. By `_claim` nobody else uses the place.
+/// next drain. By `_claim` no other thread uses the place.
 #[inline]
 #[track_caller]
 pub(crate) fn store(_claim: Claim, pool: &Pool, offset: u64, bytes: &[u8]) -> Result<()> {
@@ -77,10 +77,10 @@ pub(crate) fn store_checksumming(
     Ok(unsafe { pool.store_checksumming(offset, key, before, bytes)? })
 }
 
-/// A type that zeros are a value of: a number, atomic or not, an array of these, or a struct of nothing else, by [`zeros_are`]. Nobody
+/// A type that zeros are a value of: a number, atomic or not, an array of these, or a struct of nothing else, by [`zeros_are`]. Nothing
 /// implements it otherwise.
 pub(crate) trait Zeros: Sized {
-    /// Shows all that it is made of to [`zeros_too`]. Nobody calls it: that it compiles is the proof.
+    /// Shows all that it is made of to [`zeros_too`]. It is never called: that it compiles is the proof.
     fn proof(&self);
 }
 
@@ -113,14 +113,14 @@ impl<T: Zeros, const N: usize> Zeros for [T; N] {
     fn proof(&self) {}
 }
 
-/// So many zeros. Of a long row the kernel makes each page when it is first used, so that nobody waits for all of them.
+/// So many zeros. Of a long row the kernel makes each page when it is first used, so that no thread waits for all of them.
 pub(crate) fn zeros<T: Zeros>(len: usize) -> Box<[T]> {
     let _ = T::proof;
     // SAFETY: what the trait promises, of numbers, and proves of what is made of them.
     unsafe { Box::new_zeroed_slice(len).assume_init() }
 }
 
-/// What borrows from its owner, and from nothing else: its type, for any such borrow. Who implements it claims so, as with a [`Claim`].
+/// What borrows from its owner, and from nothing else: its type, for any such borrow. An implementation claims so, as with a [`Claim`].
 pub(crate) trait Borrows {
     type Owner: 'static;
     type Of<'o>;
@@ -180,12 +180,12 @@ impl<T> Published<T> {
 
 impl<T> Drop for Published<T> {
     fn drop(&mut self) {
-        // SAFETY: from a box, and `&mut self` proves that nobody reads through it.
+        // SAFETY: from a box, and `&mut self` proves that no thread reads through it.
         drop(unsafe { Box::from_raw(*self.0.get_mut()) });
     }
 }
 
-// SAFETY: a pointer to a value that is shared by reference and freed by whoever drops it.
+// SAFETY: a pointer to a value that is shared by reference and freed by the thread that drops it.
 unsafe impl<T: Send + Sync> Sync for Published<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send + Sync> Send for Published<T> {}
@@ -195,7 +195,7 @@ pub(crate) struct Retired<T>(*mut T);
 
 impl<T> Drop for Retired<T> {
     fn drop(&mut self) {
-        // SAFETY: from a box; the contract of this type says that nobody reads it any more.
+        // SAFETY: from a box; the contract of this type says that no thread reads it any more.
         drop(unsafe { Box::from_raw(self.0) });
     }
 }

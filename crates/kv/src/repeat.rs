@@ -1,4 +1,4 @@
-//! What a log with copies says is repeated in the store: by who follows, and by who takes the log over.
+//! What a log with copies says is repeated in the store: by a follower, and by a store that takes the log over.
 
 use log::Lsn;
 
@@ -15,11 +15,11 @@ use crate::txn::transaction::{Mode, Transaction};
 const TRIES: u32 = 16;
 
 impl Core {
-    /// Everything through this commit is published: the last one, unless somebody waits for room in the log meanwhile, who may wait for whoever asks.
+    /// Everything through this commit is published: the last one, unless a writer waits for room in the log meanwhile, which may wait for the thread that asks.
     pub(crate) fn published(&self) -> u64 {
         let (last, mut naps) = (self.bound.last(), 100);
         for writer in &self.writers.all {
-            // Whoever drew a number up to this one holds its log until it has published.
+            // A commit that drew a number up to this one holds its log until it has published.
             while writer.log.try_lock().is_none() {
                 if naps == 0 {
                     // When these were forced, every log was looked at; and the log has all behind them.

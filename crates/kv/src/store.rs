@@ -158,7 +158,7 @@ impl Store {
         Ok(look(seen.record.filter(|record| record.is_live(&now)).map(|record| record.value())))
     }
 
-    /// Sets the key's value; true if it had one. One barrier. It waits for who writes the key: in conflict only with a transaction that
+    /// Sets the key's value; true if it had one. One barrier. It waits for a transaction that writes the key: in conflict only with a transaction that
     /// holds the key for more than about ten seconds.
     ///
     /// # Errors
@@ -362,8 +362,8 @@ impl Store {
         if self.core.replicated.is_some() { 0 } else { bound.last().saturating_sub(bound.forced()) }
     }
 
-    /// Whether a commit waits for a device or for other machines: so long that whoever has more to do goes on meanwhile ([`commit_async`](crate::Transaction::commit_async)),
-    /// and makes one transaction of what comes in.
+    /// Whether a commit waits for a device or for other machines: so long that a caller with more to do goes on meanwhile
+    /// ([`commit_async`](crate::Transaction::commit_async)), and makes one transaction of what comes in.
     #[must_use]
     pub fn commits_wait(&self) -> bool {
         self.core.waits()
@@ -437,7 +437,7 @@ impl Store {
         Arc::into_inner(self.core).ok_or(pmem::Error::InUse { what: "the store".into() })?.close()
     }
 
-    /// For tests: makes room ahead of who puts, as the thread in the background does.
+    /// For tests: makes room ahead of puts, as the thread in the background does.
     ///
     /// # Errors
     /// Those of growing the pool; not that it is full.
@@ -459,7 +459,7 @@ impl Core {
         if self.pool.is_read_only() {
             return Ok(());
         }
-        // A segment that a transaction began and turned back from: whoever opens the store as closed goes on in it, and relies on what the table says.
+        // A segment that a transaction began and turned back from: the next open, of a store that was closed, goes on in it, and relies on what the table says.
         for writer in &self.writers.all {
             writer.log.lock().name_segments(&self.space)?;
         }

@@ -213,7 +213,7 @@ impl<K: KeyCode + ?Sized, V: ValueCode + ?Sized> Table<K, V> {
 
     /// Calls `f` with the key's bytes, and the value's if there is one.
     fn with<T>(&self, key: &K, value: Option<&V::Put>, f: impl FnOnce(&[u8], &[u8]) -> Result<T>) -> Result<T> {
-        // Whoever comes here while `f` runs finds nothing spare, and allocates.
+        // A call that comes here while `f` runs finds nothing spare, and allocates.
         let (mut key_bytes, mut buffer) = SPARE.try_with(Cell::take).unwrap_or_default();
         key_bytes.clear();
         buffer.clear();

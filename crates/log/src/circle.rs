@@ -32,7 +32,7 @@ impl Circle {
         self.0[self.0.len() - 1].total
     }
 
-    /// From logical segment `from` on, which nobody has used yet, there are `total`.
+    /// From logical segment `from` on, which is not used yet, there are `total`.
     pub(crate) fn grow(&mut self, from: u64, total: u64) {
         match self.0.last_mut() {
             // Grown twice at the same place: one splice of both.
@@ -90,7 +90,7 @@ impl Circle {
 mod tests {
     use super::*;
 
-    /// Walks on, growing now and then, and compares with a map of who used which place last.
+    /// Walks on, growing now and then, and compares with a map of which segment used which place last.
     fn walk(mut circle: Circle, grow_at: &[(u64, u64)], upto: u64) {
         let mut last: Vec<Option<u64>> = vec![None; 64];
         for segment in 0..upto {

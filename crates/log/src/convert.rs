@@ -23,8 +23,9 @@ pub struct Converted {
 }
 
 impl Options {
-    /// Writes the log at `from`, which nobody uses meanwhile, to a new log at `to`, in this build's format: the same records under the same numbers. The old log is
-    /// opened as by [`open`](Self::open), and so recovered if it was not closed; what is in it stays. The new one is under its name as a whole or not at all.
+    /// Writes the log at `from`, which no process uses meanwhile, to a new log at `to`, in this build's format: the same records under the same numbers. The
+    /// old log is opened as by [`open`](Self::open), and so recovered if it was not closed; what is in it stays. The new one is under its name as a whole or
+    /// not at all.
     ///
     /// ```
     /// # fn main() -> cairn_log::Result<()> {
@@ -78,7 +79,7 @@ impl Options {
 }
 
 impl Log {
-    /// The record to come gets this number: those before it are nobody's.
+    /// The record to come gets this number: those before it go to no record of the program.
     fn skip_to(&self, lsn: Lsn) -> Result<()> {
         let core = self.core();
         while core.image.last() + 1 < lsn.0 {

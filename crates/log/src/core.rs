@@ -33,8 +33,8 @@ pub(crate) struct Core {
     led: CachePadded<AtomicU64>,
     /// Records reserved and not durable, at most.
     pub(crate) bound: u64,
-    /// An append of so many bytes or more goes past the cache, on lines of its own: a forced one; and a long one that nobody forces yet, since to fetch lines that are
-    /// overwritten whole takes longer than to wait until they are out. In a file the sync takes all, and bytes count more than lines.
+    /// An append of so many bytes or more goes past the cache, on lines of its own: a forced one; and a long one that no thread forces yet, since to fetch
+    /// lines that are overwritten whole takes longer than to wait until they are out. In a file the sync takes all, and bytes count more than lines.
     streams_from: u64,
     read_only: bool,
     /// The log has other copies, and this is their leader.
@@ -271,7 +271,7 @@ impl Core {
 
     // ---- force ------------------------------------------------------------------------------------------------
 
-    /// By the policy: with a frequency of one, now; else whoever completes a record a frequency's worth behind those that have a leader leads the next.
+    /// By the policy: with a frequency of one, now; else a thread that completes a record a frequency's worth behind those that have a leader leads the next.
     #[inline]
     pub(crate) fn force(&self, lsn: u64) -> Result<()> {
         let every = self.options.frequency;
@@ -313,11 +313,11 @@ impl Core {
             if forced >= lsn {
                 return Ok(());
             }
-            // Nobody but its holder can do anything about a reserved record, so nothing shared is touched while it is.
+            // Only its holder can do anything about a reserved record, so nothing shared is touched while it is.
             let next = self.image.window.state(forced + 1);
             let claimed = if next == Some(State::Complete) { self.image.window.claim() } else { None };
             let Some(claimed) = claimed else {
-                // Since the look at what is durable somebody may have gone on, with nobody left to wait for.
+                // Since the look at what is durable another thread may have gone on, with no thread left to wait for.
                 let now = self.image.window.state(forced + 1);
                 if self.image.window.forced() > forced || now == Some(State::Persistent) || now != next {
                     continue;
@@ -330,7 +330,7 @@ impl Core {
                         if self.image.window.is_held(forced + 1) {
                             return Err(Error::Stalled { lsn: Lsn(forced + 1), waited });
                         }
-                        wait = Wait::new(&self.image.waiting); // it goes on, if slowly: somebody's sync takes long
+                        wait = Wait::new(&self.image.waiting); // it goes on, if slowly: another thread's sync takes long
                     }
                 }
                 continue;
@@ -338,7 +338,7 @@ impl Core {
             if self.image.failpoints.skips(Step::MarkLate) {
                 self.image.window.persisted(&claimed);
             }
-            // Of a failed one those learn at once who wait for these records.
+            // The threads that wait for these records learn at once of a failed one.
             self.image.persist(&claimed).inspect_err(|_| self.image.waiting.wake())?;
             self.image.persisted(&claimed);
             wait = Wait::new(&self.image.waiting);
@@ -356,7 +356,7 @@ impl Core {
         }
         let (lsn, before) = self.put_watermark()?;
         self.force_within(lsn, timeout)?;
-        // Somebody may have come in between.
+        // Another thread may have come in between.
         Ok((before + 1 == lsn).then_some(lsn))
     }
 
@@ -372,7 +372,7 @@ impl Core {
             return Ok(());
         }
         if let Some(leading) = &self.leading {
-            // Where it ends is for all its copies to say, when somebody takes it over.
+            // Where it ends is for all its copies to say, when another leader takes it over.
             leading.close();
             let Self { image, leading, .. } = self;
             drop(leading);

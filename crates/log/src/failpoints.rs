@@ -78,9 +78,9 @@ pub enum Step {
     CanWriteFirst,
     /// A leader that installs its log on a copy once more takes no head back that the copy has said it knows.
     KeepHead,
-    /// Who has heard the copies, and goes, calls another who waits for them.
+    /// A thread that has heard the copies, and goes, calls another that waits for them.
     HandOn,
-    /// Who hears an acknowledgement wakes those who wait for it.
+    /// A thread that hears an acknowledgement wakes those that wait for it.
     TellNews,
 }
 

@@ -9,7 +9,7 @@
 //! | the superline: closed | everything before its tail |
 //! | the superline: its head | everything before the head |
 //! | the watermark | everything through it |
-//! | the superline: its epoch | the records of lower epochs read after it: whoever raised it had made them so |
+//! | the superline: its epoch | the records of lower epochs read after it: the writer that raised it had made them so |
 //!
 //! A writer that opens a log after a crash may throw its end away. What was read ahead under an older epoch, and is not known to be durable, is then read
 //! again. That the epoch is risen is known before any record under it is taken.
@@ -31,11 +31,11 @@ use crate::stats::Stats;
 use crate::superline::Superline;
 use crate::window::SLOTS;
 
-/// Nobody can wake a follower: the writer is another process, knows of no readers, and stores to a mapping, of which the file system tells nobody.
+/// No thread can wake a follower: the writer is another process, knows of no readers, and stores to a mapping, of which the file system tells no reader.
 const NAP_MIN: Duration = Duration::from_micros(50);
 const NAP_MAX: Duration = Duration::from_millis(10);
 
-/// Reads a log that another process writes, or nobody: each record once, in order, when it is durable.
+/// Reads a log that another process writes, or that is not written: each record once, in order, when it is durable.
 ///
 /// The writer does not wait for it: what is cleaned up before it was read is [`Error::Overtaken`], and reading can [go on](Self::from) behind.
 /// A record is known to be durable when a later one says so, or, if none comes, when the writer has been [idle](crate::Options::idle) for 100 ms.
@@ -232,7 +232,7 @@ impl Follower {
         }
     }
 
-    /// True if the log was closed when its superline was last read: nobody writes it.
+    /// True if the log was closed when its superline was last read: no process writes it.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.view.superline.closed == 1
@@ -288,7 +288,7 @@ impl Follower {
                 return Ok(true);
             }
             if self.at.lsn < self.view.superline.head_lsn {
-                // Nothing is read ahead: what is before the head is durable. Of what is skipped nobody asks.
+                // Nothing is read ahead: what is before the head is durable. No caller asks for what is skipped.
                 let (wanted, head) = (self.position(), self.head());
                 if wanted < head {
                     return Err(Error::Overtaken { wanted, head });
@@ -301,7 +301,7 @@ impl Follower {
             }
             let superline = &self.view.superline;
             if superline.closed == 1 && self.at.lsn < superline.tail_lsn {
-                // The superline is the same before and after: nobody has written meanwhile.
+                // The superline is the same before and after: no process has written meanwhile.
                 return Err(self.lost(superline.tail_lsn - 1));
             }
             if self.at.lsn <= marked {

@@ -8,8 +8,8 @@
 //! | 2 | watermark; of a copy, at byte 512, the promise's slot 1 | |
 //!
 //! The *watermark* says through which record everything was durable when it was written: recovery takes the loss of such a record for what it is, also if
-//! the page with the last records is lost, and nothing behind them bears witness. It is written every [`EVERY`] records, by whoever makes the next one durable, in front of
-//! the barrier, which makes both persistent: no append waits for it.
+//! the page with the last records is lost, and nothing behind them bears witness. It is written every [`EVERY`] records, by the thread that makes the next one
+//! durable, in front of the barrier, which makes both persistent: no append waits for it.
 
 use pmem::{Area, ChecksumKey, Pool, Region, RegionKind, SlotState, TwoSlot};
 

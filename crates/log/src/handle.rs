@@ -26,8 +26,8 @@ mod led;
 
 /// An open log. Any number of threads use it at once, by reference.
 ///
-/// Dropped, it is closed as by [`close`](Self::close), whose error is then a warning and not told to anybody. It is left to be recovered at the next open if its thread
-/// panics, in a forked child, after a failed sync, behind a reservation that was forgotten, and if it is replicated.
+/// Dropped, it is closed as by [`close`](Self::close), whose error is then a warning and not returned. It is left to be recovered at the next open if its
+/// thread panics, in a forked child, after a failed sync, behind a reservation that was forgotten, and if it is replicated.
 ///
 /// ```
 /// # fn main() -> cairn_log::Result<()> {
@@ -152,7 +152,7 @@ impl Log {
         self.core.force(lsn.0)
     }
 
-    /// Everything through `lsn` is durable when this returns, whatever the policy. One barrier, if nobody else has one under way that covers it.
+    /// Everything through `lsn` is durable when this returns, whatever the policy. One barrier, if no other thread has one under way that covers it.
     ///
     /// # Errors
     /// As [`force`](Self::force).
@@ -279,8 +279,9 @@ impl Log {
         Ok(())
     }
 
-    /// Says to the other copies what was cleaned up, and waits for nothing: where the log begins is made persistent when the space is needed, and all live copies have said that they know. So whoever
-    /// reads a copy and has not [released](crate::Replica::release) what it needs still finds it when another one leads. Without other copies as [`reclaim`](Self::reclaim).
+    /// Says to the other copies what was cleaned up, and waits for nothing: where the log begins is made persistent when the space is needed, and all live
+    /// copies have said that they know. So a process that reads a copy and has not [released](crate::Replica::release) what it needs still finds it when
+    /// another one leads. Without other copies as [`reclaim`](Self::reclaim).
     ///
     /// # Errors
     /// As there.
@@ -322,7 +323,7 @@ impl Log {
     }
 
     /// An error once this log cannot make anything durable any more: too few copies are left, or another leader has taken it over. Also when the time is over for which it was
-    /// [said](Self::lead_for) that nobody else can lead.
+    /// [said](Self::lead_for) that no other process can lead.
     ///
     /// # Errors
     /// [`Error::QuorumLost`], [`Error::Fenced`]; those of the pool.

@@ -1,4 +1,4 @@
-//! Superlines and records that verify and make no sense: as written by somebody who knows the keys, or by a bug.
+//! Superlines and records that verify and make no sense: as written by an attacker who knows the keys, or by a bug.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! A log on this machine: its segments, the records on their way into them, and how far all is durable. Who leads copies has its own here.
+//! A log on this machine: its segments, the records on their way into them, and how far all is durable. A leader of copies has its own here.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Release;
@@ -28,7 +28,7 @@ pub(crate) struct Image {
     /// a cell tell less of each other, and never too much.
     known: Box<[CachePadded<AtomicU64>]>,
     pub(crate) waiting: Waiting,
-    /// Somebody may wait until there is room.
+    /// Threads may wait until there is room.
     waits_for_room: bool,
     /// None without one: a log in format 1, or with other copies.
     watermark: Option<Watermark>,
@@ -75,7 +75,8 @@ impl Image {
         self.space().next_lsn - 1
     }
 
-    /// There may be room now where there was none. The space was locked for that, and is not any more: who sleeps over it was seen, or sees.
+    /// There may be room now where there was none. The space was locked for that, and is not any more: a thread that sleeps over it was seen, or sees the
+    /// change.
     pub(crate) fn made_room(&self) {
         if self.waits_for_room {
             self.waiting.wake();
@@ -93,7 +94,7 @@ impl Image {
         Header { lsn, forced_back, epoch: self.epoch, kind, len: len as u32, to_line }
     }
 
-    /// Puts the header before a payload that stands there, or is nobody's.
+    /// Puts the header before a payload that stands there, or is not used.
     pub(crate) fn complete(&self, place: Place, kind: Kind, payload: &[u8], len: u64) -> Result<Header> {
         let sum = self.key.sum(if kind == Kind::Data { payload } else { &[] });
         let header = self.header(&place, kind, len, false);
@@ -104,7 +105,7 @@ impl Image {
         Ok(header)
     }
 
-    /// Whoever waits for this record, the first that is not durable, can flush it.
+    /// A thread that waits for this record, the first that is not durable, can flush it.
     #[inline]
     pub(crate) fn completed(&self, lsn: u64) {
         if self.waiting.any() && self.window.forced() + 1 == lsn {

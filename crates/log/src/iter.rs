@@ -78,7 +78,7 @@ impl<'a> Iter<'a> {
             }
         }
         let mut offset = 0;
-        // It is durable, so it stands at the one or, if not there, at the other; nobody writes at either. What a writer left behind a torn record has
+        // It is durable, so it stands at the one or, if not there, at the other; no thread writes at either. What a writer left behind a torn record has
         // a lower epoch than what took its place.
         for at in self.geometry.candidates(self.position) {
             let segment = at / self.geometry.segment_bytes;

@@ -14,13 +14,13 @@
 //! | `handle` | [`Log::append`], [`Log::reserve`], [`Log::force`] |
 //! | `threads` | forces what waited too long; marks an idle log; hears copies |
 //! | `core` | reserve, append, force, by the policy |
-//! | `replicate`, with the feature `replication` | the same log on other machines: who leads it, and copies |
+//! | `replicate`, with the feature `replication` | the same log on other machines: its leader, and copies |
 //! | `iter`, `follower`, `following` | reads it: here, and in another process while it is written |
 //! | `image` | the log on this machine: completes the record, makes it persistent, says so |
 //! | `recovery` | how it is read after a crash |
 //! | `space` | gives it a place in a segment; reclaims, grows |
 //! | `options` | what can be chosen |
-//! | `window`, `wait` | knows who is how far, who flushes what, and when all before it is durable |
+//! | `window`, `wait` | knows how far each record is, which thread flushes what, and when all before it is durable |
 //! | `superline`, `front` | where a log begins; what stands before its first segment |
 //! | `record`, `circle` | checksums it; where segments lie when the log has grown |
 //! | `failpoints`, `raw` | for tests that must be seen to fail; the unsafe code |
@@ -70,7 +70,7 @@
 //!    thread follows the marks without a gap, from what was known to be durable when it reserved,
 //!    and notes how far in a cell of its own; all threads are told once in 32 records. If an
 //!    earlier record is missing, the thread waits for it, or flushes what is complete and claimed
-//!    by nobody.
+//!    by no thread.
 //!
 //! With a frequency, if it is shorter than 1500 bytes, or in a file, the record is noted as
 //! reserved, stored through the cache, packed, and marked complete; the thread that completes
@@ -87,9 +87,9 @@
 //! 2. At a copy: `replica` hears that something was written, `served` knows by whom, and `copy`
 //!    verifies the records where they stand, with one **drain** for all that has arrived; then they
 //!    are acknowledged.
-//! 3. At the leader: `acks` says who hears the copies: this thread, or another while it sleeps.
+//! 3. At the leader: `acks` says which thread hears the copies: this thread, or another while it sleeps.
 //!    `leading` `on_event` takes what arrives.
-//! 4. `group` counts: with a write quorum, in order, the records are durable. Who waits is woken.
+//! 4. `group` counts: with a write quorum, in order, the records are durable. The threads that wait are woken.
 //!
 //! # One recovery of a log
 //!

@@ -109,8 +109,8 @@ impl Options {
         Self { frequency: u64::from(every), ..self }
     }
 
-    /// How many threads append, for the bound of the [force policy](Self::frequency); 16 by default. More may: they wait rather than exceed it. Who holds several
-    /// reservations at once counts as several.
+    /// How many threads append, for the bound of the [force policy](Self::frequency); 16 by default. More may: they wait rather than exceed it. A thread that
+    /// holds several reservations at once counts as several.
     #[must_use]
     pub fn threads(self, threads: u32) -> Self {
         Self { threads: u64::from(threads), ..self }

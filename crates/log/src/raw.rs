@@ -1,4 +1,4 @@
-//! All the unsafe code of the log: bytes of the pool by offset, and why nobody else uses them.
+//! All the unsafe code of the log: bytes of the pool by offset, and why nothing else uses them.
 
 #[cfg(feature = "replication")]
 use fabric::Address;
@@ -8,16 +8,16 @@ use pmem::{ChecksumKey, Pool, Sum};
 
 use crate::error::Result;
 
-/// Why the bytes asked for are used by nobody else meanwhile, or changed by nobody. The contract of this module.
+/// Why nothing else uses the bytes asked for meanwhile, or nothing changes them. The contract of this module.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Claim {
     /// Of a record that was reserved by the caller and is not complete: `reserve` gives each place to one.
     Reserved,
     /// Of a segment that holds records through the forced one and cannot be reclaimed: it is pinned, or the tail is locked.
     Kept,
-    /// The log is being opened: nobody else has it.
+    /// The log is being opened: no other thread has it.
     Opening,
-    /// Of the watermark: one record at a time is to write it ([`Space::place`](crate::space::Space::place)), and nobody has a reference.
+    /// Of the watermark: one record at a time is to write it ([`Space::place`](crate::space::Space::place)), and there is no reference to it.
     Watermark,
     /// Of a copy's segments: its leader's device may write there at any time, as another process could, so that from the making of the copy to its end no
     /// reference to them is made. What was torn no checksum fits.
@@ -25,7 +25,7 @@ pub(crate) enum Claim {
 }
 
 /// Bytes of the pool.
-/// By `_claim` nobody changes them while `by` is borrowed.
+/// By `_claim` nothing changes them while `by` is borrowed.
 #[inline]
 pub(crate) fn bytes<'a>(_claim: Claim, by: &'a impl ?Sized, pool: &'a Pool, offset: u64, len: u64) -> Result<&'a [u8]> {
     // SAFETY: what the claim promises.
@@ -33,7 +33,7 @@ pub(crate) fn bytes<'a>(_claim: Claim, by: &'a impl ?Sized, pool: &'a Pool, offs
 }
 
 /// Bytes of the pool, to be changed.
-/// By `_claim` nobody else uses them while `by` is borrowed.
+/// By `_claim` nothing else uses them while `by` is borrowed.
 #[inline]
 #[expect(clippy::mut_from_ref, reason = "the claim says that they are nobody else's")]
 pub(crate) fn bytes_mut<'a>(
@@ -48,7 +48,7 @@ pub(crate) fn bytes_mut<'a>(
 }
 
 /// Stores a record whose last line is its own, past the cache where that is faster; persistent after this thread's next drain.
-/// By `_claim` nobody else uses the place.
+/// By `_claim` nothing else uses the place.
 #[inline]
 #[track_caller]
 pub(crate) fn store(_claim: Claim, pool: &Pool, offset: u64, header: &[u8], payload: &[u8]) -> Result<()> {
@@ -83,7 +83,7 @@ pub(crate) fn copy_out(_claim: Claim, pool: &Pool, offset: u64, into: &mut [u8])
 }
 
 /// Copies bytes into the pool.
-/// By `_claim` nobody else uses the place, but for devices and who copies out.
+/// By `_claim` nothing else uses the place, but for devices and threads that copy out.
 #[inline]
 #[expect(clippy::disallowed_methods, reason = "a device may write here: there can be no slice to copy into")]
 pub(crate) fn copy_in(_claim: Claim, pool: &Pool, offset: u64, bytes: &[u8]) -> Result<()> {

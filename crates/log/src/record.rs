@@ -21,7 +21,7 @@ const TO_LINE: u32 = 1 << 31;
 pub(crate) enum Kind {
     /// A record of the program.
     Data,
-    /// Reserved and given up: its payload is nobody's.
+    /// Reserved and given up: its payload is not used.
     Skipped,
     /// Nothing but its watermark.
     Watermark,

@@ -75,7 +75,7 @@ pub struct Recovered {
     pub superline_repaired: bool,
 }
 
-/// Reads what stands in a log that nobody writes, or in a copy, to whose leader it is left that nobody does.
+/// Reads what stands in a log that no thread writes, or in a copy, to whose leader it is left that none does.
 pub(crate) struct Reader<'a> {
     pool: &'a Pool,
     region: &'a Region,
@@ -374,7 +374,7 @@ impl<'a> Reader<'a> {
         Ok(follows(u64::from_le_bytes(word), lsn))
     }
 
-    /// True if somebody began the record that should come next, though it is not whole.
+    /// True if a writer began the record that should come next, though it is not whole.
     fn is_begun(&mut self, walk: &Walk) -> Result<bool> {
         for at in self.geometry.candidates(walk.position) {
             if !self.is_free(at / self.geometry.segment_bytes) {

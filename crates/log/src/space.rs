@@ -99,7 +99,7 @@ pub(crate) struct Space {
     limit: u64,
     /// Where `position` stands in the pool is `position + delta`.
     delta: u64,
-    /// Everything through here is durable, as far as those knew who reserved.
+    /// Everything through here is durable, as far as the threads that reserved knew.
     pub(crate) forced: u64,
     /// The last record that was given the watermark to write.
     pub(crate) marker: u64,
@@ -192,7 +192,8 @@ impl Space {
 
     /// A place for the next record, and its bytes. The record writes the watermark if `every` records, one at least, are durable from the last that did.
     ///
-    /// That one is among them, so whoever wrote the watermark for it has done so; and until this one is durable no other writes it: one thread at a time does, without a lock.
+    /// That one is among them, so the thread that wrote the watermark for it has done so; and until this one is durable no other writes it: one thread at a
+    /// time does, without a lock.
     #[inline]
     pub(crate) fn place(&mut self, len: u64, to_line: bool, every: u64) -> std::result::Result<(Place, u64), NoPlace> {
         let mut needed = space(self.position, len, to_line);
@@ -317,7 +318,7 @@ impl Space {
                     break;
                 }
             }
-            // Damaged at rest, though nobody needs it: it is kept, with all behind it, and the next open will say.
+            // Damaged at rest, though it is not needed: it is kept, with all behind it, and the next open will say.
             let Some((behind, found)) = next else { return Ok(start) };
             (lsn, position, epoch) = (lsn + 1, behind, found);
         }

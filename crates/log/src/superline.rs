@@ -13,7 +13,7 @@ use crate::front::{Front, PAGE, REGION_KIND, SLOT};
 const MAGIC: u64 = u64::from_le_bytes(*b"cairnlog");
 /// A log of its own, in format 1: both copies of the superline are on one page, and there is no watermark.
 const VERSION_1: u32 = 1;
-/// A copy of a replicated log, in format 1: who opens it as a log of its own would make it diverge from the others.
+/// A copy of a replicated log, in format 1: a process that opens it as a log of its own would make it diverge from the others.
 const COPY_VERSION_1: u32 = 2;
 /// The same of format 2.
 const VERSION: u32 = 3;

@@ -1,9 +1,9 @@
 //! Waiting for another thread. On memory it is done in less time than a system call takes, so a thread looks again some times before it sleeps; on a disk it sleeps
-//! soon. A thread that sleeps is woken by whoever changes what it waits for: makes records durable, completes the first that is not, makes room.
+//! soon. A thread that sleeps is woken by the thread that changes what it waits for: makes records durable, completes the first that is not, makes room.
 //!
-//! Who changes something stores it, and then looks for sleepers, without a barrier between the two: that would be a locked instruction behind a drain, which waits for all
-//! that was stored past the cache. A thread that is about to sleep counts itself, then has every thread pass a barrier, then looks once more: either it sees the
-//! change, or it is counted by the time the other looks.
+//! A thread that changes something stores it, and then looks for sleepers, without a barrier between the two: that would be a locked instruction behind a
+//! drain, which waits for all that was stored past the cache. A thread that is about to sleep counts itself, then has every thread pass a barrier, then looks
+//! once more: either it sees the change, or it is counted by the time the other looks.
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicUsize, compiler_fence};
@@ -18,12 +18,12 @@ const SPINS: u32 = 40;
 const YIELDS: u32 = 2000;
 /// A sleep where the system has no barrier for all threads, so that a wake-up may be missed.
 const SHORT: Duration = Duration::from_micros(100);
-/// Every other sleep, at most: nobody wakes for a pool that another of its users has poisoned.
+/// Every other sleep, at most: no thread wakes the sleepers for a pool that another of its users has poisoned.
 const LONG: Duration = Duration::from_millis(10);
 /// In a scheduled run, where time does not pass.
 const TRIES_MAX: u32 = 20_000;
 
-/// Who waits for records of a log, or for room in it.
+/// The threads that wait for records of a log, or for room in it.
 pub(crate) struct Waiting {
     /// Forces take as long as a disk does.
     slow: bool,

@@ -1,4 +1,4 @@
-//! The records between the last durable one and the next to be reserved: who is how far, and who flushes what (Arcadia §4.3).
+//! The records between the last durable one and the next to be reserved: how far each record is, and which thread flushes what (Arcadia §4.3).
 //!
 //! ```text
 //!  ... durable | persistent  complete  reserved  complete  complete | to come ...
@@ -9,9 +9,9 @@
 //! behind a drain. `forced` follows the persistent ones without a gap: a force through `n` is over once `forced >= n`. Complete records are
 //! claimed by the thread that flushes them, range by range, under a lock that is held for the claim alone: several forces are in flight at once.
 //!
-//! A record that goes past the cache is nobody else's to flush, so its slot is not written before it is persistent: until then it has no state, and counts as reserved.
-//! Its mark is a plain store behind its drain, which orders it: who sees the mark finds the record on media, and whatever that thread stores afterwards to acknowledge
-//! it comes later.
+//! A record that goes past the cache is flushed by its own thread alone, so its slot is not written before it is persistent: until then it has no state, and
+//! counts as reserved. Its mark is a plain store behind its drain, which orders it: a thread that sees the mark finds the record on media, and whatever that
+//! thread stores afterwards to acknowledge it comes later.
 //!
 //! What stands in `forced` itself is a hint: never more than is durable, and less by what its last writers did not tell, or by a store of an older value that came late. The marks
 //! say the rest, and are followed from there. They can be, however old the hint is: a slot is given to a later record when the one it had is durable, so that the
@@ -53,7 +53,7 @@ struct Slot {
 pub(crate) struct Window {
     slots: Box<[Slot]>,
     forced: CachePadded<AtomicU64>,
-    /// Through which record somebody flushes, or has flushed.
+    /// Through which record a thread flushes, or has flushed.
     claimed: CachePadded<OwnMutex<u64>>,
 }
 
@@ -131,7 +131,7 @@ impl Window {
         forced
     }
 
-    /// The record has this place. `lsn <= forced + SLOTS`, so that nobody needs what the slot held.
+    /// The record has this place. `lsn <= forced + SLOTS`, so that no thread needs what the slot held.
     #[inline]
     pub(crate) fn reserve(&self, lsn: u64, offset: u64, space: u64, mark: u64) {
         let slot = self.slot(lsn);
@@ -186,7 +186,7 @@ impl Window {
         }
     }
 
-    /// True if the record, which is reserved, is in the hands of the thread that reserved it: nobody else can do anything about it.
+    /// True if the record, which is reserved, is in the hands of the thread that reserved it: no other thread can do anything about it.
     pub(crate) fn is_held(&self, lsn: u64) -> bool {
         matches!(self.state(lsn), None | Some(State::Reserved))
     }
@@ -203,7 +203,7 @@ impl Window {
         forced
     }
 
-    /// Takes on the complete records that nobody flushes yet, up to the first that is not complete.
+    /// Takes on the complete records that no thread flushes yet, up to the first that is not complete.
     pub(crate) fn claim(&self) -> Option<Claimed> {
         let mut claimed = self.claimed.0.lock();
         let from = (*claimed).max(self.forced()) + 1;
@@ -298,7 +298,7 @@ mod tests {
         assert_eq!(window.advance(None), 4);
     }
 
-    /// Who asks after the record with a number that nobody has told for long, finds a later one in its place.
+    /// A thread that asks for the record with a number that no thread has told for long finds a later one in its place.
     #[test]
     fn a_later_record_in_its_slot_proves_that_one_durable() {
         for first in [0, 3 * SLOTS + 5, 1 << 40] {

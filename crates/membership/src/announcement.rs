@@ -34,14 +34,14 @@ enum Status {
 }
 
 impl Announcement {
-    /// Who is announced.
+    /// The member that is announced.
     #[must_use]
     pub fn member(&self) -> &Member {
         &self.member
     }
 
-    /// Before this moment of the machine's clock that goes on while it sleeps (`CLOCK_BOOTTIME`), in nanoseconds, the key is in etcd, unless somebody deletes it, or announces the same
-    /// name; 0 if it may be gone.
+    /// Before this moment of the machine's clock that goes on while it sleeps (`CLOCK_BOOTTIME`), in nanoseconds, the key is in etcd, unless it is deleted, or
+    /// another process announces the same name; 0 if it may be gone.
     #[must_use]
     pub fn held_until_ns(&self) -> u64 {
         match &*self.status.lock() {

@@ -1,9 +1,9 @@
 //! Standing for leadership: a state machine without clock or network.
 //!
-//! The place is a key that is bound to a lease. Whoever finds it vacant asks for a lease and claims the key by compare-and-swap; the
+//! The place is a key that is bound to a lease. A candidate that finds it vacant asks for a lease and claims the key by compare-and-swap; the
 //! revision that creates the key is the term. A claim without an answer is in doubt, and only a linearizable read settles it: if the key is
 //! bound to this candidate's lease, it was won. If not, the lease is given back before anything else is tried, so that a claim still on its way
-//! fails when it arrives. Where even that gets no answer, the lease expires by itself, and such a claim makes a leader whom nobody follows
+//! fails when it arrives. Where even that gets no answer, the lease expires by itself, and such a claim makes a leader that no process follows
 //! for as long as that takes: it delays, and does no harm.
 
 use std::time::Duration;

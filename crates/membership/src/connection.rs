@@ -1,8 +1,8 @@
 //! The connection to etcd, and the log-in: one at a time, for all requests that wait.
 //!
-//! A log-in takes etcd long (bcrypt), and goes on there when nobody waits for it any more. So it is a task of its own, with a time-out of its own: a request that
-//! has waited long enough goes, the log-in stays, and the next request finds it. Behind a failure the next one waits, longer each time and not at the same moment on
-//! each machine.
+//! A log-in takes etcd long (bcrypt), and goes on there when no request waits for it any more. So it is a task of its own, with a time-out of its own: a
+//! request that has waited long enough goes, the log-in stays, and the next request finds it. Behind a failure the next one waits, longer each time and not at
+//! the same moment on each machine.
 //!
 //! A connection without an answer is thrown away, and the token is not: it is good at all of etcd's members, until one of them says that it is not.
 
@@ -143,7 +143,7 @@ impl Connections {
         told
     }
 
-    /// The next member is asked from now on, unless somebody else has already moved on.
+    /// The next member is asked from now on, unless another request has already moved on.
     pub(crate) fn give_up(&self, change: u64) {
         let mut state = self.state.lock();
         if state.changes == change {
@@ -177,7 +177,7 @@ impl State {
     }
 }
 
-/// What makes a connection. Nobody else changes which member is asked meanwhile: that takes an open connection.
+/// What makes a connection. No other task changes which member is asked meanwhile: that takes an open connection.
 struct Making {
     access: Arc<Access>,
     connect_within: Duration,

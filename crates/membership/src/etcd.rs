@@ -1,4 +1,4 @@
-//! Requests to etcd, one at a time: each goes to the member that answered last, and who does not answer is replaced by the next.
+//! Requests to etcd, one at a time: each goes to the member that answered last, and one that does not answer is replaced by the next.
 //!
 //! A connection without an answer is thrown away with everything that waits in it: after a partition has healed, its next retransmission may be
 //! minutes away.
@@ -305,7 +305,7 @@ impl Etcd {
         };
         match tokio::time::timeout(within, watch).await {
             Ok(Ok(())) | Err(_) => {}
-            // Whoever waits reads next, and learns from that.
+            // The caller reads next, and learns from that.
             Ok(Err(_)) => tokio::time::sleep(PAUSE.min(within / 4)).await,
         }
     }

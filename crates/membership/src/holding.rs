@@ -4,7 +4,7 @@
 //! etcd counts from later. Two things are not taken on trust:
 //!
 //! * *Clocks differ in speed.* Of the time to live a fiftieth is left unused.
-//! * *A keep-alive is answered by whoever takes itself for etcd's leader.* It does not go through the replicated log, so one that has been
+//! * *A keep-alive is answered by any member that takes itself for etcd's leader.* It does not go through the replicated log, so one that has been
 //!   cut off, or whose disk hangs, renews leases that its successor lets expire. Each keep-alive is therefore followed by a linearizable read.
 //!   Both answers carry the raft term of what the member that answers has applied, and the read proves that its term's leader still was
 //!   leader after the renewal. If the terms are one, that leader renewed; any later one gives each lease its full time anew when
@@ -87,7 +87,7 @@ pub(crate) struct Holding {
 pub(crate) enum Failpoints {
     /// A renewal counts from its answer on.
     FromTheAnswer,
-    /// A renewal counts whoever made it.
+    /// A renewal counts whichever member made it.
     AnyRaftTerm,
     /// Clocks are taken to run at one speed.
     WholeTime,
@@ -122,7 +122,7 @@ impl Holding {
         if matches!(event, Event::Stop) {
             return self.over(Why::Resigned);
         }
-        // Even if etcd would still renew it: somebody may have looked, and has been told that it is lost.
+        // Even if etcd would still renew it: a caller may have looked, and has been told that it is lost.
         if now >= self.held_until {
             return self.over(Why::Expired);
         }

@@ -17,7 +17,7 @@ pub(crate) struct Lease {
     pub(crate) holding: Holding,
 }
 
-/// Keeps the lease until it is lost, or until nobody is left who could say `stop`. `tenure` is over when this returns.
+/// Keeps the lease until it is lost, or until no holder is left that could say `stop`. `tenure` is over when this returns.
 pub(crate) async fn keep(etcd: &Etcd, lease: &mut Lease, tenure: &Tenure, stop: &mut oneshot::Receiver<()>) -> Why {
     let mut renewals = Renewals::default();
     let mut event = Event::Woke;
@@ -85,7 +85,7 @@ fn failed(failure: Failure, tenure: &Tenure) -> Event {
     }
 }
 
-/// Gives the lease back, so that nobody has to wait until it expires.
+/// Gives the lease back, so that no process has to wait until it expires.
 pub(crate) async fn give_back(etcd: &Etcd, lease: i64, limit: Duration) -> Result<()> {
     etcd.retrying("give back", limit, async |within| -> Attempt<()> { etcd.revoke(lease, within).await }).await
 }

@@ -38,7 +38,7 @@ pub(crate) fn start(inner: Arc<Inner>, member: Member, mut lease: Lease, term: u
 }
 
 impl Leadership {
-    /// Who was elected.
+    /// The member that was elected.
     #[must_use]
     pub fn member(&self) -> &Member {
         &self.member
@@ -50,7 +50,7 @@ impl Leadership {
         self.tenure.term()
     }
 
-    /// Whether nobody else can have been elected yet: a look at the clock. Once false, it stays false.
+    /// Whether no other leader can have been elected yet: a look at the clock. Once false, it stays false.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.tenure.is_held()

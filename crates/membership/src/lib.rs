@@ -1,4 +1,4 @@
-//! Who leads a replicated log and where its copies are, agreed on through etcd.
+//! The leader of a replicated log and the addresses of its copies, agreed on through etcd.
 //!
 //! Copies announce their addresses; candidates stand for leadership; at most one is leader at a time, and knows by its own clock when it no longer
 //! is. Each leadership has a *term*, higher than every earlier one: a fencing number, for those that take orders from leaders to refuse those of
@@ -6,11 +6,12 @@
 //!
 //! # What is promised
 //!
-//! * While [`Leadership::is_held`] says true, nobody else has been elected. It costs a look at the clock. A process that was stopped, a machine that slept, a leader
-//!   that etcd cannot hear: each finds out by itself, before etcd may elect another, and false stays false.
+//! * While [`Leadership::is_held`] says true, no other leader has been elected. It costs a look at the clock. A process that was stopped, a machine that slept,
+//!   a leader that etcd cannot hear: each finds out by itself, before etcd may elect another, and false stays false.
 //! * Between that look and whatever is done because of it time passes, and an operator may delete a leader's key. So the term goes with every order,
 //!   and the machine that carries it out refuses terms below the highest it has seen.
-//! * Terms rise for as long as etcd keeps its history. One that was restored from a backup begins again from there; who is connected sees it ([`Error::HistoryLost`]).
+//! * Terms rise for as long as etcd keeps its history. One that was restored from a backup begins again from there; a process that is connected sees it
+//!   ([`Error::HistoryLost`]).
 //!
 //! # In etcd
 //!
@@ -35,7 +36,7 @@
 //! | `keeper`, `holding` | carries out what the lease's state machine says, until it is over |
 //! | `watch` | [`Members::watch_leader`] |
 //! | `register` | [`Members::register`]: a value that is replaced by compare-and-swap, in sessions |
-//! | `member`, `inner` | who takes part, as values of etcd; what all of these share: etcd, the thread, the keys |
+//! | `member`, `inner` | the processes that take part, as values of etcd; what all of these share: etcd, the thread, the keys |
 //! | `error`, `why`, `arguments` | [`Error`]; [`Why`] something is over; what is refused before anything is sent |
 //! | `access`, `connection` | how etcd lets this program in; the one connection, and the log-in |
 //! | `etcd`, `verdict` | one request, at the member that answered last; what its error says about asking again |

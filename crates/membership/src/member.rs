@@ -1,4 +1,4 @@
-//! Who takes part, and leads; as values of etcd, too.
+//! The processes that take part, and the leader; as values of etcd, too.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ use crate::{Error, Result};
 /// A process that keeps a copy of the log, may lead it, or both.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Member {
-    /// Who: no two processes have one name at a time.
+    /// Which process: no two have one name at a time.
     pub name: String,
     /// Where the others reach it; opaque here.
     pub address: String,
@@ -45,7 +45,7 @@ impl Member {
     }
 }
 
-/// Who leads.
+/// The member that leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leader {
     /// Name and address.

@@ -30,7 +30,8 @@ impl Members {
         Ok(members)
     }
 
-    /// As [`connect`](Self::connect), with nothing asked yet: for who waits until etcd is there, and calls [`reach`](Self::reach) until it is. A log-in that takes long goes on between the calls.
+    /// As [`connect`](Self::connect), with nothing asked yet: for a caller that waits until etcd is there, and calls [`reach`](Self::reach) until it is. A
+    /// log-in that takes long goes on between the calls.
     ///
     /// # Errors
     /// An argument makes no sense.
@@ -83,7 +84,7 @@ impl Members {
     /// Every copy that is announced, by name.
     ///
     /// # Errors
-    /// etcd cannot be reached, or refuses; a key below the prefix is nobody's announcement.
+    /// etcd cannot be reached, or refuses; a key below the prefix is no announcement.
     pub fn copies(&self) -> Result<Vec<Member>> {
         let (etcd, timeout, prefix) = (self.0.etcd.clone(), self.0.timeout, self.0.copy_key(""));
         self.0.runtime.wait(move || async move {
@@ -104,7 +105,7 @@ impl Members {
         campaign::campaign(self.0.clone(), member, ttl, limit)
     }
 
-    /// Who leads now. It may have lost its leadership by the time this returns.
+    /// The leader now. It may have lost its leadership by the time this returns.
     ///
     /// # Errors
     /// etcd cannot be reached, or refuses; the leader's key holds something else.
@@ -116,7 +117,7 @@ impl Members {
         })
     }
 
-    /// Says something for good, below the prefix and once: it stays when every process has ended. True if nobody had said anything under this name before.
+    /// Says something for good, below the prefix and once: it stays when every process has ended. True if no process had said anything under this name before.
     ///
     /// # Errors
     /// An argument makes no sense; etcd cannot be reached, or refuses. Then it may have been said all the same.
@@ -154,7 +155,7 @@ impl Members {
         register::open(self.0.clone(), name, machine)
     }
 
-    /// What the register called `name` holds now, linearizably, for who does not replace it: no session is opened.
+    /// What the register called `name` holds now, linearizably, for a caller that does not replace it: no session is opened.
     ///
     /// # Errors
     /// etcd cannot be reached, or refuses.

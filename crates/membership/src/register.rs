@@ -8,7 +8,7 @@ use crate::Result;
 use crate::etcd::Swap;
 use crate::inner::Inner;
 
-/// A value in etcd, for who replaces it.
+/// A value in etcd, for a process that replaces it.
 #[derive(Clone, Debug)]
 pub struct Register {
     inner: Arc<Inner>,

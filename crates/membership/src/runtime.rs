@@ -13,7 +13,7 @@ use crate::{Error, Result};
 /// Made on the thread that runs it, so that it may be of one thread.
 type Make = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = ()>>> + Send>;
 
-/// Between two looks at whether somebody still waits.
+/// Between two looks at whether a caller still waits.
 const LOOK: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
@@ -35,7 +35,7 @@ impl Runtime {
             while let Some(make) = starting.recv().await {
                 tokio::task::spawn_local(make());
             }
-            // Ends when there is nobody left who could send.
+            // Ends when there is no task left that could send.
             drop(tokio::time::timeout(goodbye, all_done.recv()).await);
         };
         let thread = std::thread::Builder::new()

@@ -1,5 +1,5 @@
 //! Candidates and holders against a model of etcd: requests that are late, lost or answered by a leader that has been deposed, clocks
-//! of different speed, pauses and crashes. Nobody may hold what another one holds, and terms rise.
+//! of different speed, pauses and crashes. No process may hold what another one holds, and terms rise.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -37,7 +37,7 @@ impl Tenure {
         self.0.term
     }
 
-    /// Whether nobody else can have been elected yet. Once false, it stays false.
+    /// Whether no other leader can have been elected yet. Once false, it stays false.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.is_held_at(Moment::now)
@@ -126,22 +126,22 @@ impl Tenure {
         }
     }
 
-    /// It is over; who said so first is right.
+    /// It is over; the first thread to say so is right.
     pub(crate) fn end(&self, why: Why) {
-        // The reason comes first: who sees the word has one.
+        // The reason comes first: a thread that sees the word has one.
         self.0.why.lock().get_or_insert(why);
         self.0.held_until_ns.store(0, Ordering::Release);
         self.0.ended.notify_all();
     }
 
-    /// False if somebody has been told already that it is over.
+    /// False if a caller has been told already that it is over.
     pub(crate) fn extend(&self, until: Moment) -> bool {
         let known = self.0.held_until_ns.load(Ordering::Acquire);
         known != 0
             && self.0.held_until_ns.compare_exchange(known, until.ns(), Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Only who finds by the clock that it is over says so before there is a reason.
+    /// Only a thread that finds by the clock that it is over says so before there is a reason.
     fn why(&self) -> Why {
         *self.0.why.lock().get_or_insert(Why::Expired)
     }

@@ -3,7 +3,7 @@
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Retry,
-    /// Whoever has logged in does so again: nothing was done.
+    /// A program that has logged in does so again: nothing was done.
     LogIn,
     Gone,
     Final,

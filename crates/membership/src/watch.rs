@@ -1,4 +1,4 @@
-//! Follows who leads, for those who do not.
+//! Follows the leader, for processes that do not lead.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,15 +15,15 @@ use crate::{Error, Leader, Result};
 /// What [`LeaderWatch::next`] saw.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Seen {
-    /// Somebody leads.
+    /// A member leads.
     Leader(Leader),
-    /// Nobody does: time to stand.
+    /// No member does: time to stand.
     Nobody,
     /// Nothing new in the time given.
     Unchanged,
 }
 
-/// Who leads, change by change. Those that follow each other too fast are seen as one.
+/// The leader, change by change. Those that follow each other too fast are seen as one.
 #[derive(Debug)]
 pub struct LeaderWatch {
     board: Arc<Board>,

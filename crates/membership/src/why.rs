@@ -6,9 +6,9 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Why {
-    /// etcd may have given it to somebody else by now: the last keep-alive that was answered was sent too long ago.
+    /// etcd may have given it to another process by now: the last keep-alive that was answered was sent too long ago.
     Expired,
-    /// etcd no longer knows the lease, or the key is somebody else's.
+    /// etcd no longer knows the lease, or the key is another process's.
     Gone,
     /// It was given up.
     Resigned,

@@ -1,4 +1,4 @@
-//! The thread that does the upkeep when nobody comes by.
+//! The thread that does the upkeep when no transaction comes by.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;

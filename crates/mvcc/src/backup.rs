@@ -1,9 +1,9 @@
 //! A copy of the store, made beside running transactions.
 //!
 //! It is what a crash at one moment, the *cut*, would have left of the file, recovered: every commit that was durable then is in it, and nothing else. The pool's file is copied
-//! while everybody goes on ([`pmem::Image`]), then what was flushed meanwhile. For the rest these are held, in the order in which others take them:
+//! while all transactions go on ([`pmem::Image`]), then what was flushed meanwhile. For the rest these are held, in the order in which others take them:
 //!
-//! | held | so that nobody |
+//! | held | so that no thread |
 //! |---|---|
 //! | the growing | grows the store |
 //! | the upkeep | writes back, makes copies, changes K and W or retires a record |
@@ -29,11 +29,11 @@ pub type Backup = tx::Backup<Recovery>;
 
 impl Mvcc {
     /// Writes a copy of the pool to `path`, where nothing may be, while transactions run and snapshots are held: everything that was acknowledged before the call is in it, and of each
-    /// later transaction all or nothing. Nobody commits while the rest is copied, into memory: 1 MiB at most. Before that, transactions that write faster than is copied are slowed
-    /// down to half the copier's speed. `progress` is told how many of how many bytes are copied; a later pass is about fewer.
+    /// later transaction all or nothing. No transaction commits while the rest is copied, into memory: 1 MiB at most. Before that, transactions that write faster than is copied
+    /// are slowed down to half the copier's speed. `progress` is told how many of how many bytes are copied; a later pass is about fewer.
     ///
     /// The copy was opened, with this store's procedures, recovered and closed before it gets its name. It has the same identity as the pool, so that its pointers are the same. A process
-    /// that is killed meanwhile leaves nothing; where the file system has no files without a name (`O_TMPFILE`), a hidden file `.NAME.making-` and numbers, which nobody needs.
+    /// that is killed meanwhile leaves nothing; where the file system has no files without a name (`O_TMPFILE`), a hidden file `.NAME.making-` and numbers, which is of no use.
     ///
     /// ```
     /// # fn main() -> tx::Result<()> {
@@ -53,7 +53,7 @@ impl Mvcc {
     ///
     /// # Errors
     /// [`pmem::Error::Io`]: `AlreadyExists` if something is at `path`, `Unsupported` if the pool has no file: a device, or a simulated one. [`pmem::Error::NoSpace`] at `path`;
-    /// [`pmem::Error::BackupRunning`] while another backup is made; [`tx::Error::Damaged`] if the copy shows that bytes of the store have gone bad. There is nothing at `path` then.
+    /// [`pmem::Error::BackupRunning`] while another backup is made; [`tx::Error::Damaged`] if the copy shows that bytes of the store are corrupt. There is nothing at `path` then.
     pub fn backup(&self, path: impl AsRef<Path>, progress: impl FnMut(u64, u64)) -> Result<Backup> {
         let core = self.core();
         Backup::make(
@@ -76,7 +76,7 @@ impl Core {
 
     /// `None` if what others may flush was used up before everything was held.
     fn hold<'s>(&'s self, waits: &mut Waits<'_, '_>) -> pmem::Result<Option<impl Sized + use<'s>>> {
-        // First: it may take long, and who has it takes none of the others.
+        // First: it may take long, and the thread that has it takes none of the others.
         let Some(growing) = waits.until(|| self.growing.try_lock())? else { return Ok(None) };
         let closed = self.door.close();
         let Some(upkeep) = waits.until(|| self.upkeep.try_lock())? else { return Ok(None) };

@@ -1,8 +1,9 @@
 //! How a transaction ends. A commit that changes something has one barrier, a read-only one and an abort none.
 //!
-//! 1. The record is made, of what was written, or of the call that wrote it, and has its place in the log: nobody waits for space from here on.
-//! 2. The commit is announced, then its timestamp drawn. From now on others wait for it who have to see it.
-//! 3. What was read is looked at again: nothing of it may have been changed since the snapshot. Of those who are about to commit, only smaller timestamps are waited for.
+//! 1. The record is made, of what was written, or of the call that wrote it, and has its place in the log: no thread waits for space from here on.
+//! 2. The commit is announced, then its timestamp drawn. From now on transactions that have to see it wait for it.
+//! 3. What was read is looked at again: nothing of it may have been changed since the snapshot. Of the transactions that are about to commit, only smaller timestamps are
+//!    waited for.
 //! 4. New objects are flushed, and the record, which has a checksum over them: **the one barrier**.
 //! 5. The versions are put in front of their chains, the locks given up, the commit decided.
 
@@ -95,7 +96,7 @@ impl Core {
 
     // ---- the record -------------------------------------------------------------------------------------------------
 
-    /// Makes the record, and finds room for it: in the log, to which nobody else adds, or in a block.
+    /// Makes the record, and finds room for it: in the log, to which no other thread adds, or in a block.
     fn place(&self, slot: usize, set: &mut Set) -> Result<Placed> {
         let (mut new, mut intents) = (Vec::new(), Vec::new());
         for write in &set.writes {
@@ -139,7 +140,7 @@ impl Core {
             Err(Error::Pool(pmem::Error::HeapFull { .. })) if would_fit => return Err(self.wait_for_room(slot)),
             other => other?,
         };
-        // nobody else knows of it.
+        // no other thread knows of it.
         raw::store(Claim::Spilled, &self.pool, block.offset(), &record[8..])?;
         Ok(Placed { record, spill: Some(block), new, intents, called: None })
     }
@@ -286,7 +287,7 @@ impl Core {
         Ok(())
     }
 
-    /// Lets the versions be found, and gives the locks up. Who has to see all of them waits until the commit is decided.
+    /// Lets the versions be found, and gives the locks up. A thread that has to see all of them waits until the commit is decided.
     fn publish(&self, log: &mut Log, set: &mut Set, stamp: u64, called: bool) {
         for Write { header: number, word, block, copy, freed } in set.writes.drain(..) {
             let header = self.headers.get(number);
@@ -353,7 +354,7 @@ impl Core {
         self.inbox.lock().given_up.extend([(at, GivenUp::Header(header)), (at, GivenUp::Block(block))]);
     }
 
-    /// A header that nobody can find any more, though some may have.
+    /// A header that no thread can find any more, though some may have found it.
     pub(crate) fn give_up_header(&self, header: u32) {
         let at = self.tx_slots.tick();
         self.inbox.lock().given_up.push((at, GivenUp::Header(header)));

@@ -39,7 +39,7 @@ pub(crate) struct Core {
     pub(crate) growing: Mutex<()>,
     /// Closed while a backup makes its cut.
     pub(crate) door: Door,
-    /// Blocks that are free for who begins now, and not handed out yet.
+    /// Blocks that are free for transactions that begin now, and not handed out yet.
     pub(crate) freed: AtomicU64,
     pub(crate) bytes_max: u64,
     pub(crate) log_bytes: u64,
@@ -136,7 +136,7 @@ impl Core {
         }
         pmem::sync::switch_point();
         let version = header.chain.at(tx_slot, tx_slot.snapshot());
-        // Behind the chain: who takes a version out has said before that the master is it.
+        // Behind the chain: a thread that takes a version out has said before that the master is it.
         let base = header.base();
         let is_there = base <= tx_slot.snapshot() || self.failpoints.skips(Step::BornLater);
         Ok(match version {

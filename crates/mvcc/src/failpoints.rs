@@ -8,7 +8,7 @@ pub enum Step {
     SeatFirst,
     /// A commit is announced before its timestamp is drawn.
     AnnounceFirst,
-    /// Who may have to see a commit that is about to be waits for it.
+    /// A thread that may have to see a commit that is about to be waits for it.
     WaitPreparing,
     /// What a serializable transaction has read is looked at again when it commits.
     Validate,
@@ -42,7 +42,7 @@ pub enum Step {
     CommitOrder,
     /// Allocations and frees are carried out in that order, too.
     IntentOrder,
-    /// What went out of reach is given up only when nobody can look at it: blocks, headers and versions. For tests that look no more.
+    /// What went out of reach is given up only when no thread can look at it: blocks, headers and versions. For tests that look no more.
     ReleaseLate,
     /// A header stays while a long snapshot is older than the master.
     HeaderStays,

@@ -1,6 +1,7 @@
 //! Control headers: what DRAM knows of an object that was changed lately. Found through the allocator's word of its block: 0, or the header's number.
 //!
-//! Without a header the master is what every snapshot sees. A header is made by who first locks the object, and given up (`upkeep`) when the master is that again.
+//! Without a header the master is what every snapshot sees. A header is made by the transaction that first locks the object, and given up (`upkeep`) when the
+//! master is that again.
 //!
 //! ```text
 //! word -> header { lock, base, chain: newest -> .. -> oldest }     and the master, as it was committed at `base`
@@ -18,7 +19,7 @@ use pmem::sync::{Mutex, switch_point};
 
 use crate::raw::Chain;
 
-/// Nobody has it.
+/// It is not locked.
 const FREE: u64 = 0;
 /// It is being given up, for good.
 const DEAD: u64 = u64::MAX;
@@ -34,7 +35,8 @@ pub(crate) struct Header {
     /// When that was committed which the master holds; 0: before every snapshot there is.
     base: AtomicU64,
     pub(crate) chain: Chain,
-    /// It is on a list for the upkeep, once: who sets this adds it, and only the upkeep clears it, taking it from there. It is not given up meanwhile.
+    /// It is on a list for the upkeep, once: the thread that sets this adds it, and only the upkeep clears it, taking it from there. It is not given up
+    /// meanwhile.
     pub(crate) is_listed: AtomicBool,
     /// It is on the list of objects which snapshots see. For the upkeep.
     pub(crate) is_pinned: AtomicBool,
@@ -42,7 +44,7 @@ pub(crate) struct Header {
     pub(crate) uses: AtomicU32,
 }
 
-/// Who has an object's lock.
+/// The holder of an object's lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
     Nobody,
@@ -68,7 +70,7 @@ impl Header {
         switch_point();
     }
 
-    /// For the upkeep: nobody locks it any more.
+    /// For the upkeep: no transaction locks it any more.
     pub(crate) fn try_kill(&self) -> bool {
         self.lock.compare_exchange(FREE, DEAD, AcqRel, Acquire).is_ok()
     }
@@ -131,7 +133,7 @@ impl Headers {
         &headers.get_or_init(|| (0..size).map(|_| Header::default()).collect())[(number - first) as usize]
     }
 
-    /// A header that slot `slot` has locked, and nobody can find. `None` when there are as many as numbers.
+    /// A header that slot `slot` has locked, and no thread can find. `None` when there are as many as numbers.
     pub(crate) fn take(&self, slot: usize, base: u64) -> Option<u32> {
         let number = match self.free.lock().pop() {
             Some(number) => number,
@@ -143,7 +145,7 @@ impl Headers {
         Some(number)
     }
 
-    /// Gives a header back that nobody can find any more.
+    /// Gives a header back that no thread can find any more.
     pub(crate) fn give_back(&self, number: u32) {
         let header = self.get(number);
         debug_assert!(header.chain.is_empty());

@@ -4,7 +4,7 @@ use pmem::Block;
 
 use crate::raw::{Owned, Word};
 
-/// What they leave there. Held for a moment: who has its own log locked may take it, and the upkeep takes logs.
+/// What they leave there. Held for a moment: a thread that has its own log locked may take it, and the upkeep takes logs.
 #[derive(Default)]
 pub(crate) struct Inbox {
     pub(crate) given_up: Vec<(u64, GivenUp)>,
@@ -20,7 +20,7 @@ pub(crate) struct Changed {
     pub(crate) block: Block,
 }
 
-/// What somebody may still look at.
+/// What a thread may still look at.
 pub(crate) enum GivenUp {
     Version(Owned),
     Header(u32),

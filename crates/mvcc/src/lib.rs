@@ -1,15 +1,15 @@
 //! Objects with several versions: transactions whose readers write nothing, and snapshots that are held for minutes beside writers (TimeStone, ASPLOS 2020).
 //!
-//! An object's *master* lies in the pool. Who changes it makes a copy in DRAM; the commit logs what has changed, with one barrier, and puts the copy in front of the object's chain of
-//! versions. A reader takes the newest version that is no newer than its snapshot, or the master. Later, and once for many changes, the newest version is written back to its
-//! master.
+//! An object's *master* lies in the pool. A transaction that changes it makes a copy in DRAM; the commit logs what has changed, with one barrier, and puts the copy in front of the
+//! object's chain of versions. A reader takes the newest version that is no newer than its snapshot, or the master. Later, and once for many changes, the newest version is
+//! written back to its master.
 //!
 //! # The way of a transaction
 //!
 //! | module | what it does with it |
 //! |---|---|
 //! | `mvcc`, `options`, `assemble` | [`Mvcc::create`], [`Mvcc::open`], `begin`; what a store is put together from |
-//! | `tx_slot` | the clock; who runs since when, and who is about to commit |
+//! | `tx_slot` | the clock; which transactions run since when, and which are about to commit |
 //! | `transaction`, `set` | reads what its snapshot sees; locks what it writes, and copies it; what it knows of itself |
 //! | `space` | blocks for new objects |
 //! | `savepoints` | parts of a transaction that are undone alone |
@@ -17,7 +17,7 @@
 //! | `commit`, `record` | makes it durable by one record, of values or of a call, and lets others see it |
 //! | `calls`, `procedures` | what calls are of, and what the pool knows that by |
 //! | `log`, `inbox` | what it leaves to the upkeep |
-//! | `upkeep`, `pass`, `background` | writes back, and gives up what nobody needs; how far that has come |
+//! | `upkeep`, `pass`, `background` | writes back, and gives up what is no longer needed; how far that has come |
 //! | `recovery`, `durable`, `replay` | carries out again what is durable and was not written back; runs calls again |
 //! | `snapshot` | [`Snapshot`]: one state for minutes |
 //! | `backup` | a copy beside running transactions |

@@ -22,9 +22,9 @@ use crate::state::{COPIES, LOGS, MAIN, NAMES, PAGE, STATE, State};
 use crate::stats::{Sizes, Stats};
 use crate::transaction::Tx;
 
-/// A store of objects with several versions each: readers write nothing and are in nobody's way.
+/// A store of objects with several versions each: readers write nothing and are in no writer's way.
 ///
-/// Dropped, it is closed as by [`close`](Self::close), whose error is then a warning and not told to anybody. It is left to be recovered at the next open if its thread
+/// Dropped, it is closed as by [`close`](Self::close), whose error is then a warning and not returned. It is left to be recovered at the next open if its thread
 /// panics, in a forked child, after a failed sync, and if a transaction was forgotten.
 ///
 /// ```
@@ -159,7 +159,7 @@ impl Mvcc {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_in(pool: &Pool, options: &Options) -> Result<Self> {
-        // A store may have been opened in this pool before, and not closed; but not in one that nobody writes.
+        // A store may have been opened in this pool before, and not closed; but not in one that is only read.
         let clean = pool.was_clean() && (pool.is_read_only() || !pool.is_unsettled());
         drop(pool.region(MAIN)?); // before anything is opened: another engine may have the objects
         tx::pass_over(pool, "heap");
@@ -262,7 +262,8 @@ impl Mvcc {
 
     // ---- change -----------------------------------------------------------------------------------------------------
 
-    /// Writes back all that is committed, and gives up what nobody needs; false if a transaction that runs is in the way. Five barriers if there is something to do.
+    /// Writes back all that is committed, and gives up what is no longer needed; false if a transaction that runs is in the way. Five barriers if there is something
+    /// to do.
     ///
     /// # Errors
     /// Those of a drain.

@@ -39,7 +39,7 @@ pub(crate) struct Pinned {
 pub(crate) struct Pass {
     /// K.
     pub(crate) through: u64,
-    /// Whoever is at or above it does not see the masters.
+    /// A transaction at or above it does not see the masters.
     pub(crate) behind: u64,
     pub(crate) changed: Vec<Changed>,
     pub(crate) intents: Vec<(u64, Intent)>,

@@ -1,8 +1,8 @@
 //! All the unsafe code of the engine: bytes of the pool, versions in DRAM and the chains they form, and state that a slot's holder has alone.
 //!
 //! Two rules make references sound. A [`TxSlot`] says that a transaction runs, and what it may have seen: nothing that was linked, and no master that could be resolved, when it was
-//! taken is given up or overwritten before it goes (`upkeep`). And what is being written belongs to the transaction that has the object's lock: a version of its own that nobody
-//! else can reach, or a block that is not there yet for others.
+//! taken is given up or overwritten before it goes (`upkeep`). And what is being written belongs to the transaction that has the object's lock: a version of its own that
+//! nothing else can reach, or a block that is not there yet for others.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::cell::UnsafeCell;
@@ -17,14 +17,14 @@ use tx::Result;
 
 use crate::tx_slot::TxSlot;
 
-/// Why the bytes asked for are changed by nobody, or used by nobody else, meanwhile.
+/// Why the bytes asked for are changed by nothing, or used by nothing else, meanwhile.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Claim {
     /// A master that a transaction slot's snapshot resolves to.
     Seated,
     /// A block of the transaction that has reserved it, to its end.
     Fresh,
-    /// The heap is being made or opened: nobody else has it.
+    /// The store is being made or opened: nothing else uses it.
     Alone,
     /// A master that no transaction slot can resolve to (`upkeep`), or one that is read by the thread that alone overwrites masters.
     Upkeep,
@@ -32,14 +32,14 @@ pub(crate) enum Claim {
     Spilled,
 }
 
-/// Bytes of the pool. By `_claim` nobody changes them while `by` is borrowed.
+/// Bytes of the pool. By `_claim` nothing changes them while `by` is borrowed.
 #[inline]
 pub(crate) fn bytes<'a>(_claim: Claim, by: &'a impl ?Sized, pool: &'a Pool, offset: u64, len: u64) -> Result<&'a [u8]> {
     // SAFETY: what the claim promises.
     Ok(unsafe { pool.slice(by, offset, len)? })
 }
 
-/// Bytes of the pool, to be changed. By `_claim` nobody else uses them while `by` is borrowed.
+/// Bytes of the pool, to be changed. By `_claim` nothing else uses them while `by` is borrowed.
 #[inline]
 #[expect(clippy::mut_from_ref, reason = "the claim says that they are nobody else's")]
 pub(crate) fn bytes_mut<'a>(
@@ -53,11 +53,11 @@ pub(crate) fn bytes_mut<'a>(
     Ok(unsafe { pool.slice_mut(by, offset, len)? })
 }
 
-/// Stores bytes past the cache where that is faster; persistent after this thread's next drain. By `_claim` nobody uses them meanwhile; they are not `data`.
+/// Stores bytes past the cache where that is faster; persistent after this thread's next drain. By `_claim` nothing uses them meanwhile; they are not `data`.
 #[inline]
 #[track_caller]
 pub(crate) fn store(_claim: Claim, pool: &Pool, to: u64, data: &[u8]) -> Result<()> {
-    // SAFETY: no overlap, and nobody else, as the claim promises.
+    // SAFETY: no overlap, and no other use, as the claim promises.
     unsafe { pool.store(to, data)? };
     Ok(())
 }
@@ -105,10 +105,10 @@ pub(crate) struct Version {
 /// Largest alignment of an object.
 const ALIGN_MAX: u64 = 4096;
 
-/// A version that is in no chain, or that nobody can have found there any more.
+/// A version that is in no chain, or that no thread can have found there any more.
 pub(crate) struct Owned(NonNull<Version>);
 
-// SAFETY: nobody else has it.
+// SAFETY: nothing else refers to it.
 unsafe impl Send for Owned {}
 
 impl Owned {
@@ -135,7 +135,7 @@ impl Owned {
         let bytes = unsafe { start.add(at) };
         let version = start.cast::<Version>();
         let older = AtomicPtr::new(std::ptr::null_mut());
-        // SAFETY: room for it, aligned, and nobody else's.
+        // SAFETY: room for it, aligned, and used by nothing else.
         unsafe { version.write(Version { stamp: 0, gone, called: false, older, bytes, len, layout }) };
         Self(version)
     }
@@ -148,7 +148,7 @@ impl Owned {
 
     /// A call has made it, whose record does not hold the bytes.
     pub(crate) fn set_called(&mut self) {
-        // SAFETY: nobody else has it.
+        // SAFETY: nothing else refers to it.
         unsafe { self.0.as_mut() }.called = true;
     }
 
@@ -171,7 +171,7 @@ impl Owned {
 impl Drop for Owned {
     fn drop(&mut self) {
         let layout = self.get().layout;
-        // SAFETY: allocated with this layout, and nobody else's.
+        // SAFETY: allocated with this layout, and used by nothing else.
         unsafe { dealloc(self.0.as_ptr().cast(), layout) };
     }
 }
@@ -199,7 +199,8 @@ pub(crate) fn own_mut<'a, T: ?Sized>(by: &'a T, version: &mut Owned, at: u64, le
 
 // ---- chains ---------------------------------------------------------------------------------------------------------
 
-/// The versions of an object, newest first. Who has the object's lock adds one in front; who has the lock of the upkeep takes others out, and puts saved ones in between.
+/// The versions of an object, newest first. The holder of the object's lock adds one in front; the holder of the upkeep's lock takes others out, and puts saved ones in
+/// between.
 #[derive(Default)]
 pub(crate) struct Chain(AtomicPtr<Version>);
 
@@ -234,7 +235,7 @@ impl Chain {
         self.each().find(|v| v.stamp <= stamp).map(see)
     }
 
-    /// The same, for who has the lock of the upkeep, and gives up no version while the reference lives.
+    /// The same, for a caller that has the lock of the upkeep, and gives up no version while the reference lives.
     pub(crate) fn at_upkeep(&self, stamp: u64) -> Option<Seen<'_>> {
         self.each().find(|v| v.stamp <= stamp).map(see)
     }
@@ -254,7 +255,7 @@ impl Chain {
     pub(crate) fn push(&self, version: Owned, stamp: u64) {
         let node = version.0;
         std::mem::forget(version);
-        // SAFETY: nobody else has it yet.
+        // SAFETY: nothing else refers to it yet.
         unsafe { (*node.as_ptr()).stamp = stamp };
         let mut head = self.0.load(Acquire);
         loop {
@@ -272,7 +273,7 @@ impl Chain {
         let Some(before) = self.each().take_while(|v| v.stamp > stamp).last() else { return };
         let node = version.0;
         std::mem::forget(version);
-        // SAFETY: nobody else has it yet.
+        // SAFETY: nothing else refers to it yet.
         unsafe { (*node.as_ptr()).stamp = stamp };
         // SAFETY: as above.
         unsafe { node.as_ref() }.older.store(before.older.load(Acquire), Release);
@@ -295,7 +296,7 @@ impl Chain {
         let mut before: Option<&Version> = None;
         let mut newest = None;
         let mut next = self.0.load(Acquire);
-        // SAFETY: in the chain, and given up by nobody else.
+        // SAFETY: in the chain, and given up by no other thread.
         while let Some(version) = NonNull::new(next).map(|v| unsafe { &*v.as_ptr() }) {
             next = version.older.load(Acquire);
             let newer = newest.replace(version.stamp);
@@ -316,7 +317,7 @@ impl Chain {
 }
 
 fn see<'s>(version: &'s Version) -> Seen<'s> {
-    // SAFETY: as many bytes were allocated with it, and nobody changes them once it is in a chain.
+    // SAFETY: as many bytes were allocated with it, and nothing changes them once it is in a chain.
     let bytes = unsafe { std::slice::from_raw_parts(version.bytes.as_ptr(), version.len) };
     Seen { stamp: version.stamp, gone: version.gone, bytes }
 }
@@ -333,7 +334,7 @@ impl Drop for Chain {
 
 // ---- slots ----------------------------------------------------------------------------------------------------------
 
-/// One value per slot, used by whoever has claimed the slot.
+/// One value per slot, used by the thread that has claimed the slot.
 pub(crate) struct PerSlot<T>(Box<[Own<T>]>);
 
 #[repr(align(128))]

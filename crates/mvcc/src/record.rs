@@ -140,7 +140,7 @@ fn word(bytes: &mut &[u8]) -> Option<u64> {
     Some(u64::from_le_bytes(*word))
 }
 
-/// The timestamp of a record, and what it says; `None` if nobody of us has written it.
+/// The timestamp of a record, and what it says; `None` if this crate has not written it.
 pub(crate) fn decode(mut bytes: &[u8]) -> Option<(u64, Record)> {
     let stamp = word(&mut bytes)?;
     let record = match *bytes.first_chunk::<8>().map(|kind| u64::from_le_bytes(*kind)).as_ref()? {
@@ -155,7 +155,7 @@ pub(crate) fn decode(mut bytes: &[u8]) -> Option<(u64, Record)> {
     Some((stamp, record))
 }
 
-/// A body; `None` if nobody of us has written it.
+/// A body; `None` if this crate has not written it.
 pub(crate) fn body(mut bytes: &[u8]) -> Option<Body> {
     let head = word(&mut bytes)?;
     if head & 15 != WRITES {

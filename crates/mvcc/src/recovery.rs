@@ -213,7 +213,7 @@ fn open(core: &Core, record: &Record, place: u64) -> Result<(Option<What>, Vec<B
         Record::Spilled(block) => {
             check_range(core, *block, place)?;
             outside.push(*block);
-            // nobody else has the store while it is opened.
+            // nothing else uses the store while it is opened.
             record::body(raw::bytes(Claim::Alone, core, &core.pool, block.0, block.1)?)
         }
         Record::Call(call) => return Ok((Some(What::Call(call.clone())), outside)),
@@ -235,7 +235,7 @@ fn holds(core: &Core, slot: usize, outside: &[Bytes], checksum: u64, place: u64)
         if check_range(core, range, place).is_err() {
             return Ok(false); // read from a block that did not arrive
         }
-        // nobody else has the store while it is opened, and nothing is written while this lasts.
+        // nothing else uses the store while it is opened, and nothing is written while this lasts.
         bytes.push(raw::bytes(Claim::Alone, core, &core.pool, range.0, range.1)?);
     }
     Ok(core.logs[slot].lock().ring.outside_checksum(bytes.into_iter()) == checksum)
@@ -291,7 +291,7 @@ fn carry_out(core: &Core, commits: &[Commit], copies: Option<&Commit>, recovery:
         let mut data = &body.data[..];
         for &(offset, len) in &body.ranges {
             let (bytes, rest) = data.split_at(len as usize);
-            // nobody else has the store while it is opened.
+            // nothing else uses the store while it is opened.
             raw::bytes_mut(Claim::Alone, core, &core.pool, offset, len)?.copy_from_slice(bytes);
             core.pool.flush(offset, len)?;
             recovery.restored_bytes += len;

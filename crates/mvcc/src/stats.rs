@@ -43,7 +43,7 @@ pub struct Stats {
 impl Stats {
     pub(crate) fn of(core: &Core) -> Self {
         let sum = |of: fn(&Counters) -> &AtomicU64| core.counters.iter().map(|c| of(c).load(Relaxed)).sum();
-        let upkeep = core.upkeep.lock(); // nobody gives up a version meanwhile
+        let upkeep = core.upkeep.lock(); // no thread gives up a version meanwhile
         let (versions, longest_chain) = core.headers.versions();
         let (mut logged, mut published) = (0, 0);
         // The last one is that of copies.

@@ -130,7 +130,7 @@ impl<'m> Tx<'m> {
 
     // ---- read -------------------------------------------------------------------------------------------------------
 
-    /// What is asked for, of an object that nobody has changed lately; otherwise ask [`read`](Self::read).
+    /// What is asked for, of an object that no transaction has changed lately; otherwise ask [`read`](Self::read).
     #[inline]
     fn read_at_once(&self, ptr: PPtr<u8>, len: Option<u64>) -> Option<&[u8]> {
         if self.state.doomed.get() {
@@ -341,13 +341,13 @@ impl<'m> Tx<'m> {
         };
         let made = self.prepare(&block).and_then(|()| Ok(self.core.alloc.show(&block)?));
         if made.is_err() {
-            self.core.alloc.release(block)?; // nobody has seen it
+            self.core.alloc.release(block)?; // no other transaction has seen it
         }
         made?;
         Ok(block.ptr(&self.core.pool))
     }
 
-    /// Makes a block an object that nobody but this transaction sees.
+    /// Makes a block an object that only this transaction sees.
     fn prepare(&self, block: &Block) -> Result<()> {
         // reserved just now, and it does not resolve.
         raw::bytes_mut(Claim::Fresh, self, &self.core.pool, block.offset(), block.len())?.fill(0);

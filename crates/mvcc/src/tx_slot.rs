@@ -1,12 +1,12 @@
-//! Who runs, and who is about to commit: two words of each slot, on lines of their own, which others read and nobody else writes.
+//! Which transactions run, and which are about to commit: two words of each slot, on lines of their own, which other threads read and do not write.
 //!
-//! **Running.** A transaction slot says "this transaction may have found anything that could be found at timestamp `a` or later". It is taken *before* the snapshot is read off the clock: who
-//! scans the transaction slots and misses one knows that its snapshot is no older than the clock at the scan (both are sequentially consistent). So a master is overwritten, and a
-//! version given up, only once every transaction slot is at or above a timestamp that was drawn after they had gone out of reach.
+//! **Running.** A transaction slot says "this transaction may have found anything that could be found at timestamp `a` or later". It is taken *before* the snapshot is read off the clock: a
+//! thread that scans the transaction slots and misses one knows that its snapshot is no older than the clock at the scan (both are sequentially consistent). So a master is
+//! overwritten, and a version given up, only once every transaction slot is at or above a timestamp that was drawn after they had gone out of reach.
 //!
-//! **Preparing.** A commit is announced before its timestamp is drawn, and taken back when its versions can be found, or never will be. Whoever has a snapshot at or above that
-//! timestamp, and meets an object that it has locked, waits: it has to see it, or to know that it failed (TimeStone §3.5). Those who wait for each other do so for smaller
-//! timestamps only, and nobody waits for anything else while preparing.
+//! **Preparing.** A commit is announced before its timestamp is drawn, and taken back when its versions can be found, or never will be. A thread that has a snapshot at or
+//! above that timestamp, and meets an object that the commit has locked, waits: it has to see the commit, or to know that it failed (TimeStone §3.5). Transactions
+//! that wait for each other do so for smaller timestamps only, and no transaction waits for anything else while preparing.
 
 use std::sync::atomic::{
     AtomicU64,
@@ -43,7 +43,7 @@ pub(crate) struct TxSlots {
 const SPINS: u32 = 100;
 const YIELDS: u32 = 300;
 const POLL_INTERVAL: Duration = Duration::from_micros(50);
-/// A commit that takes longer stands still: who waits for it gets a conflict.
+/// A commit that takes longer stands still: a thread that waits for it gets a conflict.
 const NAPS_MAX: u32 = 200_000;
 
 impl TxSlots {
@@ -86,7 +86,7 @@ impl TxSlots {
         self.holder(slot) == Some(pmem::thread_number())
     }
 
-    /// The oldest snapshot that somebody may have, and its slot.
+    /// The oldest snapshot that a thread may have, and its slot.
     pub(crate) fn oldest(&self) -> Option<(u64, usize)> {
         let seated = self.words.iter().map(|w| w.running.load(SeqCst)).enumerate().filter(|(_, r)| *r != 0);
         seated.map(|(slot, running)| (running - 1, slot)).min()
@@ -133,7 +133,7 @@ impl TxSlots {
         for words in &self.words {
             while words.preparing.load(SeqCst) == UNDRAWN {
                 if !wait_point() {
-                    std::thread::yield_now(); // it is about to be drawn: nobody waits in between
+                    std::thread::yield_now(); // it is about to be drawn: no thread waits in between
                 }
             }
             if let Some(before) = words.preparing.load(SeqCst).checked_sub(1) {
@@ -203,7 +203,7 @@ impl TxSlot<'_> {
         self.claimed.slot
     }
 
-    /// Stands up, and takes a newer snapshot afterwards. For who has looked at nothing.
+    /// Leaves the transaction slot meanwhile, and takes a newer snapshot afterwards. For a transaction that has looked at nothing.
     pub(crate) fn refresh<R>(&mut self, meanwhile: impl FnOnce() -> R) -> R {
         let running = &self.claimed.tx_slots.words[self.claimed.slot].running;
         running.store(0, Release);

@@ -1,11 +1,12 @@
-//! Upkeep: committed versions go to their masters, and records, versions, headers and blocks are given up that nobody needs any more. One pass at a time, by whoever comes by.
+//! Upkeep: committed versions go to their masters, and records, versions, headers and blocks are given up that are no longer needed. One pass at a time, by a thread that
+//! comes by.
 //!
 //! A pass goes through K, which is no higher than every commit that is decided.
 //!
 //! 1. *Collect* what has changed through K. Copy what calls have changed, whose records do not hold it, to a log of its own; barrier. Make K persistent: recovery takes every record at or below it for durable, and does not look at what masters hold (it could not: they
 //!    are about to change). Keep a copy of each master that a long snapshot still sees. Draw a timestamp.
 //! 2. *Wait* until every transaction slot is at or above it. Such a transaction finds a version at or below K, or a kept copy, and not the master. A pass does not stand still for that: it is gone
-//!    on with when somebody comes by next.
+//!    on with when a thread comes by next.
 //! 3. *Write back* the newest version through K of each object, as far as the master differs, and the bitmaps; barrier. Make W = K persistent.
 //! 4. *Finish*: the masters are what they are from now on (`base`), versions go out of the chains, headers and blocks out of use; records at or below W may be overwritten.
 //!    What went out of reach is given up when every transaction slot is at or above a timestamp that is drawn now.
@@ -27,11 +28,11 @@ use crate::pass::{Pass, Pinned, Progress, Upkeep};
 use crate::raw::{self, Claim, Owned};
 use crate::record;
 
-/// Passes by one who comes by.
+/// Most passes of one call of `upkeep`.
 const PASSES: usize = 4;
 
 impl Core {
-    /// Goes on with a pass, as far as it gets, unless somebody does already.
+    /// Goes on with a pass, as far as it gets, unless another thread does already.
     pub(crate) fn upkeep_if_due(&self, slot: usize) {
         let due = &self.counters[slot].is_due;
         if due.load(Relaxed) != 0 {
@@ -277,7 +278,7 @@ impl Core {
         let mut copied = 0;
         self.differing(block, bytes, |from, bytes| {
             let (place, len) = (block.offset() + from as u64, bytes.len() as u64);
-            // no transaction slot resolves to it, and nobody else overwrites masters.
+            // no transaction slot resolves to it, and no other thread overwrites masters.
             raw::bytes_mut(Claim::Upkeep, self, &self.pool, place, len)?.copy_from_slice(bytes);
             self.pool.flush(place, len)?;
             copied += len;
@@ -335,7 +336,7 @@ impl Core {
         self.free(upkeep)
     }
 
-    /// The master is as it was at K: takes out of the chain, and out of use, what nobody needs that comes from now on.
+    /// The master is as it was at K: takes out of the chain, and out of use, what no transaction that begins from now on needs.
     fn settle(
         &self,
         upkeep: &mut Upkeep,
@@ -391,13 +392,13 @@ impl Core {
             return; // it comes by again
         }
         if !header.try_kill() {
-            // Locked by who may have looked already whether it is of use, when it had versions.
+            // Locked by a transaction that may have looked already whether it is of use, when it had versions.
             upkeep.postpone(*changed, header);
             return;
         }
         switch_point();
         if !header.chain.is_empty() || header.is_listed.load(Acquire) {
-            header.unlock(); // somebody has committed just before
+            header.unlock(); // a transaction has committed just before
             return;
         }
         changed.word.get().store(0, Release);
@@ -416,12 +417,12 @@ impl Core {
             return Ok(()); // it comes by again
         }
         if !header.try_kill() {
-            upkeep.postpone(*changed, header); // locked by who is about to find it gone
+            upkeep.postpone(*changed, header); // locked by a transaction that is about to find it gone
             return Ok(());
         }
         self.alloc.begin_free(&changed.block)?;
         switch_point();
-        header.set_base(NEVER); // who has found it already finds nothing behind the versions
+        header.set_base(NEVER); // a thread that has found it already finds nothing behind the versions
         changed.word.get().store(0, Release);
         header.chain.prune(|_, _| false, |version| out.push(GivenUp::Version(version)));
         out.extend([GivenUp::Header(changed.header), GivenUp::Block(changed.block)]);

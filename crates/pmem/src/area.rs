@@ -1,6 +1,6 @@
 //! Exclusive ranges of a pool: the safe way to its bytes.
 //!
-//! A [`Region`] is a named range; its bytes belong to whoever claimed it, as [`Area`]s that may be split but never overlap.
+//! A [`Region`] is a named range; its bytes belong to the caller that claimed it, as [`Area`]s that may be split but never overlap.
 //! Rust's borrow rules do the rest: bytes are read through `&Area`, changed through `&mut Area`.
 
 use std::panic::Location;
@@ -344,7 +344,7 @@ impl Drop for Claim {
     }
 }
 
-/// A named range of a pool, claimed: nobody else can have it until this and all its areas are gone.
+/// A named range of a pool, claimed: no other caller can have it until this and all its areas are gone.
 ///
 /// ```
 /// # fn main() -> pmem::Result<()> {

@@ -62,7 +62,7 @@ pub(crate) struct RawCell {
     torn: bool,
     /// The medium does not return the other slot: a store into the mapping could end the process.
     unreadable: bool,
-    /// Each slot is on a page with bytes that are somebody else's.
+    /// Each slot is on a page with bytes of another owner.
     shares_page: bool,
 }
 
@@ -98,7 +98,7 @@ impl RawCell {
         Self { stride, ..self }
     }
 
-    /// A cell each of whose slots is on a page with bytes that are somebody else's.
+    /// A cell each of whose slots is on a page with bytes of another owner.
     pub(crate) fn on_shared_pages(self) -> Self {
         Self { shares_page: true, ..self }
     }
@@ -157,7 +157,7 @@ impl RawCell {
             Err(error @ Error::Unreadable { .. }) => return Ok(Slot::Unreadable(error)),
             other => other?,
         };
-        // SAFETY: `access` checked the range; the cell's owner holds `&self`, so nobody writes it.
+        // SAFETY: `access` checked the range; the cell's owner holds `&self`, so no thread writes it.
         let bytes = unsafe { std::slice::from_raw_parts(base.as_ptr(), used as usize) };
         Ok(self.decode(slot, bytes))
     }
@@ -208,7 +208,7 @@ impl RawCell {
     }
 
     /// Makes what was read at open the truth with the caller's next drain: the winner, which a cache may have kept from the media, is
-    /// flushed again (by this thread, whoever wrote it), a torn slot loses its checksum, and one that cannot be read is replaced.
+    /// flushed again (by this thread, whichever wrote it), a torn slot loses its checksum, and one that cannot be read is replaced.
     pub(crate) fn settle(&mut self, mapping: &Mapping) -> Result<()> {
         mapping.flush(self.slot_at(self.current), Self::padded(self.value_len) + 16, here())?;
         if std::mem::take(&mut self.unreadable) {

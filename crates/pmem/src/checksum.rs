@@ -1,6 +1,6 @@
 //! Keyed checksums, called checksums: they decide whether something was committed.
 //!
-//! Values stored by a client, who does not know the key, cannot be chosen such that a torn state verifies.
+//! Values stored by a client, which does not know the key, cannot be chosen such that a torn state verifies.
 //! Pools of format version 2 have CLNH with a proven bound ([`clnh`]), under words that ChaCha12 expands
 //! ([`expand`]); those of version 1 have XXH3 ([`xxh3`]). Definition, theorem and proof: `docs/checksums.md`.
 
@@ -41,7 +41,7 @@ impl Checksums {
         Self(Expanded::Xxh3(pool_key))
     }
 
-    /// Those of version 2. The id is no secret from everybody, but from most.
+    /// Those of version 2. The id is a secret from most, not from all.
     pub(crate) fn version_2(pool_key: u64, pool_id: u64) -> Self {
         let [name, rest] = [*b"cairn se", *b"als, v.2"].map(u64::from_le_bytes);
         Self::of(Shared::new([pool_key, pool_id, name, rest]))
@@ -116,7 +116,7 @@ impl ChecksumKey {
     }
 
     /// Checksum of a list of runs of bytes, which need not be joined for it: the [`checksum_list`](Self::checksum_list) of their checksums. The lengths
-    /// are not in it: whoever keeps the checksum keeps them too.
+    /// are not in it: a caller that keeps the checksum keeps them too.
     ///
     /// ```
     /// let key = pmem::ChecksumKey::new(7, 4096);
@@ -196,7 +196,7 @@ impl ChecksumKey {
         })
     }
 
-    /// A key that has nothing to do with this one for who does not know it: that of the log called `name` at this place, or of a message.
+    /// A key that has nothing to do with this one for an attacker that does not know it: that of the log called `name` at this place, or of a message.
     pub fn derived(&self, name: u64) -> Self {
         match &self.0 {
             Function::Clnh { shared, place, .. } => {
@@ -210,7 +210,7 @@ impl ChecksumKey {
     /// and how many bytes these were.
     ///
     /// # Safety
-    /// `to` starts on a line and is writable for so many bytes, which are no part of `text` and which nobody else uses.
+    /// `to` starts on a line and is writable for so many bytes, which are no part of `text` and which nothing else uses.
     #[inline]
     pub(crate) unsafe fn sum_storing(&self, text: &[u8], to: *mut u8, skip: usize) -> Option<(Sum, usize)> {
         let Function::Clnh { shared, .. } = &self.0 else { return None };
@@ -223,7 +223,7 @@ impl ChecksumKey {
     /// and how many bytes these were.
     ///
     /// # Safety
-    /// `to` starts on a line and is writable for so many bytes, which are no part of either and which nobody else uses.
+    /// `to` starts on a line and is writable for so many bytes, which are no part of either and which nothing else uses.
     #[inline]
     pub(crate) unsafe fn checksum_storing(&self, before: &[u8], body: &[u8], to: *mut u8) -> Option<(u64, usize)> {
         let Function::Clnh { shared, own, .. } = &self.0 else { return None };

@@ -185,7 +185,7 @@ pub(crate) fn drain() {
 /// ordinarily and flushed `with`. Persistent after the next [`drain`].
 ///
 /// # Safety
-/// `src` is readable and `dst` writable for `len` bytes, they do not overlap, and nobody else accesses `dst`.
+/// `src` is readable and `dst` writable for `len` bytes, they do not overlap, and nothing else accesses `dst`.
 #[inline]
 pub(crate) unsafe fn copy_nt(with: FlushWith, dst: *mut u8, src: *const u8, len: usize) -> usize {
     let head = (dst as usize).wrapping_neg() % LINE as usize;
@@ -218,7 +218,7 @@ pub(crate) unsafe fn copy_nt(with: FlushWith, dst: *mut u8, src: *const u8, len:
 /// rest, at most one partial line at the beginning, was stored ordinarily and flushed `with`. Persistent after the next [`drain`].
 ///
 /// # Safety
-/// `dst` is writable up to the end of that line, overlaps neither, and nobody else accesses those bytes.
+/// `dst` is writable up to the end of that line, overlaps neither, and nothing else accesses those bytes.
 #[inline]
 pub(crate) unsafe fn join_nt(with: FlushWith, dst: *mut u8, head: &[u8], body: &[u8]) -> usize {
     const LINE_BYTES: usize = LINE as usize;

@@ -34,7 +34,7 @@ impl Options {
         }
         let draft = Draft::new(path)?;
         let (mapping, header, cell) = self.write_file(&draft, self.new_header(size, random()?, random()?)?)?;
-        // The name is persistent too before anybody relies on what is stored under it.
+        // The name is persistent too before any caller relies on what is stored under it.
         draft.publish()?;
         Pool::start(mapping, header, cell, false)
     }
@@ -104,7 +104,7 @@ impl Options {
         }
         let mapping = Mapping::file(file, path, size, &self.map_options(false))?;
         let base = mapping.access(0, 8, false)?;
-        // SAFETY: 8 mapped bytes; nobody else has the device, says the lock.
+        // SAFETY: 8 mapped bytes; no other process has the device, says the lock.
         let first = unsafe { *base.cast::<[u8; 8]>().as_ref() };
         if first == MAGIC {
             return Err(io_error("create (the device holds a pool)", path)(io::ErrorKind::AlreadyExists.into()));

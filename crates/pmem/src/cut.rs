@@ -1,9 +1,9 @@
 //! The cut of a copy that is made beside writers: the moment of which it is.
 //!
-//! What a store flushes in an order that recovery counts on, it flushes with something locked. Who makes a copy takes all of that, and then reads the rest. What is read
+//! What a store flushes in an order that recovery counts on, it flushes with something locked. The copier takes all of that, and then reads the rest. What is read
 //! while any of it is held is [`CUT_MAX`] at most: others may flush so much, all together, and then wait for the copier. Should they use it up before everything is held, the
-//! copier lets go of what it has, catches up, and tries again. Meanwhile nobody begins to commit (the [`Door`]), so that it waits for one commit of each thread. Should they
-//! use it up [`ATTEMPTS`] times, these are larger than the bound: the copier keeps what it has, and copies what they still write.
+//! copier lets go of what it has, catches up, and tries again. Meanwhile no thread begins to commit (the [`Door`]), so that it waits for one commit of each
+//! thread. Should they use it up [`ATTEMPTS`] times, these are larger than the bound: the copier keeps what it has, and copies what they still write.
 
 use std::sync::atomic::{
     AtomicBool,
@@ -15,7 +15,7 @@ use crate::error::Result;
 use crate::image::Image;
 use crate::scheduler::wait_point;
 
-/// What is copied at most while nobody can commit, in bytes: less than a millisecond in memory.
+/// What is copied at most while no thread can commit, in bytes: less than a millisecond in memory.
 const CUT_MAX: u64 = 1 << 20;
 /// Passes over what is written meanwhile before writers are held back.
 const PASSES_MAX: u64 = 16;
@@ -45,7 +45,7 @@ impl Image<'_> {
     }
 
     /// The cut, with all held that `hold` takes: [`Waits::until`] for each, so that it gives up when that says [`None`]. It is called again then. Returns how many bytes were read
-    /// while somebody could not commit.
+    /// while some thread could not commit.
     ///
     /// # Errors
     /// As [`pass`](Self::pass).
@@ -107,7 +107,7 @@ impl Door {
         }
     }
 
-    /// Nobody passes while the guard lives; longer than ten seconds nobody waits for that.
+    /// No thread passes while the guard lives; none waits longer than ten seconds for that.
     pub fn close(&self) -> Closed<'_> {
         self.closed.store(true, SeqCst);
         Closed(self)
@@ -132,7 +132,7 @@ pub struct Waits<'a, 'p> {
 }
 
 impl Waits<'_, '_> {
-    /// What `take` takes; `None` if somebody is held back meanwhile, and the copier is to let go of what it has.
+    /// What `take` takes; `None` if a thread is held back meanwhile, and the copier is to let go of what it has.
     ///
     /// # Errors
     /// As [`Image::pass`].

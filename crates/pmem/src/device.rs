@@ -17,7 +17,7 @@ use crate::file::{PAGE, io_error, lock, open_at_once, unlock};
 /// What a file system, a partition table or a volume has at the beginning of a device, or at its end, is within so many bytes.
 const TELLTALE: u64 = 128 << 10;
 
-/// A device that somebody has is asked for again: a child of a fork has what its parent closed until it begins its program, and who watches for
+/// A device that is in use is asked for again: a child of a fork has what its parent closed until it begins its program, and a program that watches for
 /// devices (udev) locks each one for a moment that was written to.
 const TRIES: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(10);
@@ -26,7 +26,7 @@ pub(crate) fn is_device(kind: FileType) -> bool {
     kind.is_char_device() || kind.is_block_device()
 }
 
-/// The file at `path`, locked; a block device is claimed from the kernel too, if it is to be written: nobody has it mounted, and nobody mounts it.
+/// The file at `path`, locked; a block device is claimed from the kernel too, if it is to be written: it is not mounted, and cannot be.
 pub(crate) fn claim(path: &Path, read_only: bool) -> Result<File> {
     let file = open_at_once(path, !read_only)?;
     if !file.metadata().map_err(io_error("stat", path))?.file_type().is_block_device() {
@@ -49,7 +49,7 @@ fn claim_device(file: &File, path: &Path, read_only: bool) -> Result<File> {
     match claimed {
         Ok(claimed) => lock(&claimed, path, read_only).map(|()| claimed),
         Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
-            lock(file, path, read_only)?; // if it is a pool that is open, says by whom
+            lock(file, path, read_only)?; // if it is a pool that is open, says by which process
             unlock(file);
             let why =
                 "it is mounted, or another program has it, be it a child of a fork: unmount it, or choose another one";

@@ -66,7 +66,7 @@ impl Pool {
     /// Claims an existing region.
     ///
     /// # Errors
-    /// [`Error::NoRegion`]; [`Error::InUse`] while somebody has it.
+    /// [`Error::NoRegion`]; [`Error::InUse`] while it is claimed.
     pub fn region(&self, name: &str) -> Result<Region> {
         let state = self.inner.state.lock();
         let entries: Vec<Entry> = state.header.entries().filter(|e| e.name_str() == Some(name)).copied().collect();
@@ -74,7 +74,7 @@ impl Pool {
         if !self.inner.claims.lock().insert(name.to_owned()) {
             return Err(Error::InUse { what: format!("region {name:?}") });
         }
-        drop(state); // now nobody gives it another name
+        drop(state); // now no thread gives it another name
         self.inner.visited.lock().insert(name.to_owned());
         let claim = Arc::new(Claim { name: name.to_owned(), pool: Arc::downgrade(&self.inner) });
         let area = |e: &Entry| Area::new(Arc::clone(&self.inner), Arc::clone(&claim), e.offset, e.len);
@@ -98,7 +98,7 @@ impl Pool {
         let no_region = || Error::NoRegion { name: region.name.clone() };
         let Some(last) = region.areas.last() else { return Err(no_region()) };
         if !Arc::ptr_eq(last.pool(), &self.inner) {
-            return Err(no_region()); // of another pool, where the bytes behind it may be somebody's
+            return Err(no_region()); // of another pool, where the bytes behind it may belong to another region
         }
         let claim = Arc::clone(last.claim());
         let Some(last) = region.areas.last_mut() else { return Err(no_region()) };
@@ -133,7 +133,7 @@ impl Pool {
     }
 
     /// Cuts `by` bytes off the end of a claimed region, and of the file, if its last extent is the last of the pool and longer than that; false, and nothing
-    /// done, otherwise. Nobody may hold an address behind the new end.
+    /// done, otherwise. No caller may hold an address behind the new end.
     ///
     /// ```
     /// # fn main() -> pmem::Result<()> {

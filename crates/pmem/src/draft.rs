@@ -60,7 +60,7 @@ impl Draft {
         let at = path.with_file_name(name);
         let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(&at);
         let file = match file {
-            // Of a killed process with the same number, which is this one's now: nobody uses it.
+            // Of a killed process with the same number, which is this one's now: it is no longer used.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => fs::remove_file(&at)
                 .and_then(|()| File::options().read(true).write(true).create_new(true).mode(0o600).open(&at)),
             other => other,
@@ -93,7 +93,7 @@ impl Draft {
         self.name().map_err(|error| io_error("give its name to", &self.path)(error.into()))?;
         self.hidden = false;
         File::open(parent(&self.path)).and_then(|directory| directory.sync_all()).map_err(|error| {
-            let _ = fs::remove_file(&self.path); // nobody is to take it for one that lasts
+            let _ = fs::remove_file(&self.path); // no process is to take it for one that lasts
             io_error("sync the directory of", &self.path)(error)
         })
     }

@@ -1,6 +1,6 @@
 //! What engines build on that hand out references to objects themselves: addresses, flushes and copies by offset.
 //!
-//! Who may touch which bytes is then the engine's affair, in its one module with unsafe code; bounds, fork, read-only and the
+//! Which thread may touch which bytes is then the engine's affair, in its one module with unsafe code; bounds, fork, read-only and the
 //! explorer are seen to here.
 
 use std::panic::Location;
@@ -24,7 +24,7 @@ pub fn thread_number() -> usize {
 }
 
 impl Pool {
-    /// The address of `len` bytes at `offset`. They stay mapped there as long as the pool is open and nobody cuts its end off.
+    /// The address of `len` bytes at `offset`. They stay mapped there as long as the pool is open and its end is not cut off.
     ///
     /// # Errors
     /// [`Error::OutOfBounds`](crate::Error::OutOfBounds), [`Error::Forked`](crate::Error::Forked); to write,
@@ -64,13 +64,13 @@ impl Pool {
         set.add(&self.inner.mapping, offset, len);
     }
 
-    /// Bytes of the pool, while `by` is borrowed: what its holder knows by having it is why nobody changes them.
+    /// Bytes of the pool, while `by` is borrowed: what its holder knows by having it is why nothing changes them.
     ///
     /// # Errors
     /// As [`address`](Self::address).
     ///
     /// # Safety
-    /// Nobody changes them while `'a` lasts.
+    /// Nothing changes them while `'a` lasts.
     #[inline]
     pub unsafe fn slice<'a>(&'a self, _by: &'a impl ?Sized, offset: u64, len: u64) -> Result<&'a [u8]> {
         let base = self.inner.mapping.access(offset, len, false)?;
@@ -78,13 +78,13 @@ impl Pool {
         Ok(unsafe { std::slice::from_raw_parts(base.as_ptr(), len as usize) })
     }
 
-    /// Bytes of the pool, to be changed, while `by` is borrowed: what its holder knows by having it is why nobody else uses them.
+    /// Bytes of the pool, to be changed, while `by` is borrowed: what its holder knows by having it is why nothing else uses them.
     ///
     /// # Errors
     /// As [`address`](Self::address).
     ///
     /// # Safety
-    /// Nobody else uses them while `'a` lasts.
+    /// Nothing else uses them while `'a` lasts.
     #[inline]
     #[expect(clippy::mut_from_ref, reason = "that they are nobody else's is the caller's promise")]
     pub unsafe fn slice_mut<'a>(&'a self, _by: &'a impl ?Sized, offset: u64, len: u64) -> Result<&'a mut [u8]> {
@@ -100,7 +100,7 @@ impl Pool {
     /// As [`address`](Self::address).
     ///
     /// # Safety
-    /// The ranges do not overlap. Nobody writes the bytes at `from`, and nobody reads or writes those at `to`, while this runs.
+    /// The ranges do not overlap. No other code writes the bytes at `from`, and none reads or writes those at `to`, while this runs.
     #[inline]
     #[track_caller]
     pub unsafe fn copy(&self, from: u64, to: u64, len: u64) -> Result<()> {
@@ -116,7 +116,7 @@ impl Pool {
     /// As [`address`](Self::address).
     ///
     /// # Safety
-    /// Nobody reads or writes the bytes at `to` while this runs; `data` is none of them.
+    /// No other code reads or writes the bytes at `to` while this runs; `data` is none of them.
     #[inline]
     #[track_caller]
     pub unsafe fn store(&self, to: u64, data: &[u8]) -> Result<()> {
@@ -130,7 +130,7 @@ impl Pool {
     /// As [`address`](Self::address).
     ///
     /// # Safety
-    /// Nobody reads or writes the bytes at `to`, up to the end of the last line, while this runs; `head` and `body` are none of them.
+    /// No other code reads or writes the bytes at `to`, up to the end of the last line, while this runs; `head` and `body` are none of them.
     #[inline]
     #[track_caller]
     pub unsafe fn store_joined(&self, to: u64, head: &[u8], body: &[u8]) -> Result<()> {

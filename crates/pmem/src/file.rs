@@ -59,7 +59,7 @@ pub(crate) fn unlock(file: &File) {
     let _ = flock(file, FlockOperation::Unlock);
 }
 
-/// Who holds a lock on this file, says the kernel: `7: FLOCK ADVISORY WRITE 1234 fe:00:5678 0 EOF`.
+/// The process that holds a lock on this file, says the kernel: `7: FLOCK ADVISORY WRITE 1234 fe:00:5678 0 EOF`.
 fn holder(file: &File) -> Option<u32> {
     let meta = file.metadata().ok()?;
     let (major, minor) = (rustix::fs::major(meta.dev()), rustix::fs::minor(meta.dev()));

@@ -156,7 +156,7 @@ impl Mapping {
         Moment { pool: self.id(), thread: thread_id(), drains: self.counters.drains_here() }
     }
 
-    /// Whether this thread has drained since a moment of its own. In simulated memory a played thread is alone in playing its number; elsewhere nobody knows.
+    /// Whether this thread has drained since a moment of its own. In simulated memory a played thread is alone in playing its number; elsewhere it is unknown.
     #[inline]
     pub(crate) fn is_drained_since(&self, earlier: Moment) -> bool {
         let now = self.moment();
@@ -242,7 +242,7 @@ impl Mapping {
             _ => return Ok(false),
         };
         let written = written.map_err(|source| {
-            self.group.poison(); // nobody knows what is there
+            self.group.poison(); // what is there is unknown
             Error::Sync { source }
         })?;
         if written {
@@ -260,7 +260,7 @@ impl Mapping {
         let to = self.access(offset, len, true)?.as_ptr();
         match &self.backing {
             Backing::Flushed(with) => {
-                // SAFETY: `access` checked the range; that nobody else uses it is the promise of our callers, who hold it
+                // SAFETY: `access` checked the range; that nothing else uses it is the promise of our callers, which hold it
                 // exclusively (`Area`) or say so in an unsafe block of their own; `data` is no part of it for the same reason.
                 let streamed = unsafe { cpu::copy_nt(*with, to, data.as_ptr(), data.len()) } as u64;
                 self.written.note(offset, len);

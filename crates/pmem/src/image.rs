@@ -1,6 +1,6 @@
 //! A copy of a pool's file, made while the pool is written to.
 //!
-//! Everything is copied first, then again what was flushed meanwhile, as often as its maker likes; last, while the maker keeps everybody from flushing what matters,
+//! Everything is copied first, then again what was flushed meanwhile, as often as its maker likes; last, while the maker keeps others from flushing what matters,
 //! the rest. Then the copy is what a crash at that moment could have left: each word in it was current when it was read, and has not been flushed since, so that the
 //! medium may hold it. What recovers from a crash opens the copy.
 //!
@@ -122,7 +122,7 @@ impl Image<'_> {
         Ok(all)
     }
 
-    /// Copies what is flushed until no more than `bytes` are left, and sees to it that no more ever are ([`allow`](Self::allow)): who would flush more waits for the
+    /// Copies what is flushed until no more than `bytes` are left, and sees to it that no more ever are ([`allow`](Self::allow)): flushes beyond that wait for the
     /// copier, at first for a part of what it has to copy, then for all of it. Returns how many bytes were copied. The caller holds nothing for which a thread that
     /// flushes could wait.
     ///
@@ -152,17 +152,17 @@ impl Image<'_> {
         Ok(all)
     }
 
-    /// Behind [`hold_back`](Self::hold_back): no more than `bytes`, and the pool's header, are left to be copied at any moment. Who would flush more waits.
+    /// Behind [`hold_back`](Self::hold_back): no more than `bytes`, and the pool's header, are left to be copied at any moment. Flushes beyond that wait.
     pub fn allow(&self, bytes: u64) {
         self.mapping().written.set_limit(granules(bytes));
     }
 
-    /// Waits until somebody is held back, or for this time; true if somebody is. Until the next [`hold_back`](Self::hold_back) that thread goes on holding what it holds.
+    /// Waits until a thread is held back, or for this time; true if one is. Until the next [`hold_back`](Self::hold_back) that thread goes on holding what it holds.
     pub fn holds_up(&self, timeout: Duration) -> bool {
         self.mapping().written.holds_up(timeout)
     }
 
-    /// The last [`pass`](Self::pass), and the end of the record. The caller keeps everybody from flushing what the copy must agree about, and this keeps the pool's header and
+    /// The last [`pass`](Self::pass), and the end of the record. The caller keeps others from flushing what the copy must agree about, and this keeps the pool's header and
     /// length as they are. What else is flushed meanwhile is in the copy, or not.
     ///
     /// # Errors
@@ -173,7 +173,8 @@ impl Image<'_> {
         Ok(copied)
     }
 
-    /// As [`cut`](Self::cut), but what is left is read into memory alone: nobody waits for the copy's medium. [`write_out`](Self::write_out) puts it into the copy.
+    /// As [`cut`](Self::cut), but what is left is read into memory alone: no thread waits for the copy's medium.
+    /// [`write_out`](Self::write_out) puts it into the copy.
     ///
     /// # Errors
     /// As [`pass`](Self::pass).
@@ -255,7 +256,7 @@ impl Image<'_> {
             self.draft.file().set_len(kept).map_err(|e| self.failed("set the length of", e, 0))?;
         }
         if len > kept {
-            // All blocks now: whoever opens the copy stores into a mapping of it. Zeros, as the pool was when it grew.
+            // All blocks now: a process that opens the copy stores into a mapping of it. Zeros, as the pool was when it grew.
             extend(self.draft.file(), kept, len, false).map_err(|e| self.failed("allocate", e, len - kept))?;
         }
         Ok(())

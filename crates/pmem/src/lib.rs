@@ -14,7 +14,7 @@
 //! | `mapping`, `length`, `flush`, `cpu` | flush starts a line's way to the media, drain waits for it; the [`Domain`] says how |
 //! | `sync_file` | in the file domain one sync serves all threads that wait |
 //! | `checksummed`, `cell`, `two_slot`, `ring` | records that prove they are whole, a cell that is replaced in one piece, a log |
-//! | `alloc` | blocks, reserved in DRAM and made persistent by intents in somebody's commit record |
+//! | `alloc` | blocks, reserved in DRAM and made persistent by intents in a caller's commit record |
 //! | `objects` | all of it together: allocate, fill and publish with one barrier |
 //! | `image`, `cut`, `written` | a copy of the file is made while it is written |
 //! | `observe` | another process looks on, through the file, while it is written |
@@ -74,7 +74,7 @@
 //!    read-only pool, and tells a simulated medium. The store itself is an ordinary one.
 //! 3. `flush`: `flush` counts the lines, then does what the domain asks: `cpu` issues `clwb` for
 //!    each line; nothing for a file; a call for a simulated medium, with the caller's source line.
-//! 4. `drain`: `sfence`; or `sync_file`, where one `fdatasync` serves all who wait; or the
+//! 4. `drain`: `sfence`; or `sync_file`, where one `fdatasync` serves all threads that wait; or the
 //!    simulated medium. It returns `Persisted`, the proof that a ring takes.
 //!
 //! # One publication

@@ -56,7 +56,7 @@ pub(crate) struct Mapping {
     pub(crate) whole: OnceLock<Option<Whole>>,
 }
 
-// SAFETY: the mapping is memory of the whole process, not of a thread; `base` never changes. Who may touch which bytes is
+// SAFETY: the mapping is memory of the whole process, not of a thread; `base` never changes. Which code may touch which bytes is
 // decided above (Area: one owner; engines: their locks), never here.
 unsafe impl Send for Mapping {}
 // SAFETY: as above; every method that changes the mapping itself is serialised by `resize`.
@@ -150,7 +150,7 @@ impl Mapping {
     fn can_sync(&self) -> bool {
         let Some(file) = &self.file else { return false };
         let (len, flags) = (HUGE as usize, MapFlags::SHARED_VALIDATE | MapFlags::SYNC);
-        // SAFETY: a new mapping at an address of the kernel's choice, which nobody uses.
+        // SAFETY: a new mapping at an address of the kernel's choice, which nothing uses.
         let probe = unsafe { mmap(std::ptr::null_mut(), len, ProtFlags::READ, flags, file, 0) };
         // SAFETY: just mapped, and nothing refers to it.
         probe.is_ok_and(|at| unsafe { munmap(at, len) }.is_ok())
@@ -160,7 +160,7 @@ impl Mapping {
         let Some(file) = &self.file else { return Ok(()) };
         let protection = if self.read_only { ProtFlags::READ } else { ProtFlags::READ | ProtFlags::WRITE };
         if len > 0 {
-            // SAFETY: the target lies inside the range reserved in `file()`, which nobody else maps; the part replaced
+            // SAFETY: the target lies inside the range reserved in `file()`, which nothing else maps; the part replaced
             // is beyond `len`, so no reference into it exists.
             unsafe {
                 let at = self.base.as_ptr().add(offset as usize);
@@ -365,7 +365,7 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         if self.file.is_some() {
-            // SAFETY: the whole range was reserved by `file()`; nobody holds a reference any more, because everything that
+            // SAFETY: the whole range was reserved by `file()`; no reference is left, because everything that
             // hands one out keeps this value alive.
             let _ = unsafe { munmap(self.base.as_ptr().cast(), self.reserved as usize) };
         }
@@ -386,7 +386,7 @@ fn reserve(len: u64) -> rustix::io::Result<NonNull<u8>> {
     }?;
     let start = start.cast::<u8>();
     let head = start.align_offset(HUGE as usize);
-    // SAFETY: both ends lie in the mapping just made, which nobody else knows; what is kept is between them.
+    // SAFETY: both ends lie in the mapping just made, which no other code knows; what is kept is between them.
     unsafe {
         let base = start.add(head);
         let tail = base.add(len as usize);

@@ -215,7 +215,7 @@ impl Objects {
                 return Err(Error::Damaged { what: "logged block", offset, found: len, expected: 0 });
             }
             let base = mapping.access(offset, len, false)?;
-            // SAFETY: `access` checked the bounds; recovery runs before anybody reserves or publishes.
+            // SAFETY: `access` checked the bounds; recovery runs before any session reserves or publishes.
             contents.push(unsafe { std::slice::from_raw_parts(base.as_ptr(), len as usize) });
             mapping.flush(offset, len, here())?;
         }
@@ -331,7 +331,7 @@ impl Objects {
     }
 }
 
-/// The heap of [`Objects`]. Not the [`Allocator`] itself: whoever could free or publish a block of it behind a session's back could
+/// The heap of [`Objects`]. Not the [`Allocator`] itself: a caller that could free or publish a block of it behind a session's back could
 /// have two references to the same bytes.
 ///
 /// ```

@@ -19,7 +19,7 @@ use crate::header::{Entry, Header, RegionInfo, header_cell, text};
 use crate::open::explain_foreign;
 use crate::two_slot::TwoSlot;
 
-/// A cell whose bytes change from one look to the next is being written; nobody writes one so often in a row.
+/// A cell whose bytes change from one look to the next is being written; no writer changes one so often in a row.
 const LOOKS: usize = 1000;
 
 /// A pool, looked at while another process may write it.
@@ -47,7 +47,7 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Opens the file for reading only, whoever has it open.
+    /// Opens the file for reading only, whichever process has it open.
     ///
     /// # Errors
     /// [`Error::NotAPool`], [`Error::NewerVersion`], [`Error::Truncated`], [`Error::Damaged`] for what no pool looks like;
@@ -86,7 +86,7 @@ impl Observer {
         self.header.size
     }
 
-    /// Whether it was closed, and nobody has opened it for writing since.
+    /// Whether it was closed, and was not opened for writing since.
     pub fn is_closed(&self) -> bool {
         self.header.is_clean()
     }
@@ -185,7 +185,7 @@ fn read_header(file: &File, path: &Path) -> Result<Header> {
         let len = file_len(file, path)?;
         match header.validate(len, path) {
             Ok(()) => return Ok(header),
-            // Being cut: the header first, then the file; whoever reads the old header may see the new length.
+            // Being cut: the header first, then the file; a process that reads the old header may see the new length.
             Err(error @ Error::Truncated { .. }) if last.replace(header.size) != Some(header.size) => drop(error),
             Err(error) => return Err(error),
         }

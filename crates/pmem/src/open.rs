@@ -124,7 +124,7 @@ impl Options {
     ///
     /// # Errors
     /// [`Error::NoSpace`] if there is no room for these blocks;
-    /// [`Error::Busy`] and [`Error::AlreadyOpen`] if somebody has it; [`Error::NotAPool`], [`Error::NewerVersion`], [`Error::Truncated`],
+    /// [`Error::Busy`] and [`Error::AlreadyOpen`] if it is open already; [`Error::NotAPool`], [`Error::NewerVersion`], [`Error::Truncated`],
     /// [`Error::Damaged`], [`Error::WrongLayout`] for what it is; [`Error::Io`] with the kernel's reason.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Pool> {
         self.open_file(path.as_ref(), false)
@@ -267,7 +267,7 @@ fn peek_is_clean(file: &File) -> bool {
 fn looks_clean(mapping: &Mapping) -> bool {
     SLOTS.iter().all(|slot| {
         mapping.access(slot + 12, 4, false).is_ok_and(|at| {
-            // SAFETY: four bytes that `access` has checked; nobody stores there before there is a pool.
+            // SAFETY: four bytes that `access` has checked; nothing stores there before there is a pool.
             let flags = unsafe { at.cast::<[u8; 4]>().read() };
             u32::from_le_bytes(flags) & FLAG_CLEAN != 0
         })

@@ -23,7 +23,7 @@ fn row(address: usize) -> &'static Row {
 }
 
 /// Sleeps while `condition` holds, `most` at most; false if it still does. A thread that changes it calls [`unpark`] afterwards, and no wake-up is lost. `condition` is asked under a
-/// lock, under which nobody may park or unpark.
+/// lock, under which no thread may park or unpark.
 ///
 /// Not for threads under a [`Scheduler`](crate::sync::Scheduler).
 pub fn park_while(address: usize, most: Duration, mut condition: impl FnMut() -> bool) -> bool {

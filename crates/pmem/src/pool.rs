@@ -70,7 +70,7 @@ pub(crate) struct Inner {
     repaired: bool,
     pub(crate) state: crate::sync::Mutex<State>,
     pub(crate) claims: parking_lot::Mutex<HashSet<String>>,
-    /// Names of the regions that somebody has claimed since the pool was opened.
+    /// Names of the regions that were claimed since the pool was opened.
     pub(crate) visited: parking_lot::Mutex<HashSet<String>>,
     /// An engine has something in the pool that only its own close, or recovery, makes whole.
     unsettled: AtomicBool,
@@ -293,7 +293,7 @@ impl Pool {
         results.into_iter().collect()
     }
 
-    /// An error if nothing may be changed any more. Who writes for others, whose drain may have failed, asks first: what did not become
+    /// An error if nothing may be changed any more. A thread that writes for others, whose drain may have failed, asks first: what did not become
     /// persistent must not be built upon.
     ///
     /// # Errors
@@ -348,7 +348,7 @@ impl Pool {
     /// Closes the pool cleanly. Without this it is recovered at the next open, which loses nothing and is fast, but a read-only
     /// open is refused until then.
     ///
-    /// A pool that a crash left, and of which a region was claimed by nobody since, stays one that needs recovery: its owner has not been here, and would
+    /// A pool that a crash left, and of which a region was not claimed since, stays one that needs recovery: its owner has not been here, and would
     /// take for persistent what is not.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Regions get other names, and the pool another layout, in one update of the header: what belongs to whom changes at once, or not at all.
+//! Regions get other names, and the pool another layout, in one update of the header: what belongs to which name changes at once, or not at all.
 
 use crate::error::{Error, Result};
 use crate::header::{NAME_MAX, name_bytes};
@@ -19,10 +19,10 @@ impl Pool {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NoRegion`]; [`Error::InUse`] while somebody has one of the regions; [`Error::RegionExists`] if there is one of the new name; [`Error::BadName`]; those of a drain.
+    /// [`Error::NoRegion`]; [`Error::InUse`] while one of the regions is claimed; [`Error::RegionExists`] if there is one of the new name; [`Error::BadName`]; those of a drain.
     pub fn rename(&self, names: &[(&str, &str)], layout: Option<&str>) -> Result<()> {
         self.inner.mapping.check_usable()?;
-        // Nobody claims one of them before all is done: whoever wants to looks for its entry first.
+        // No thread claims one of them before all is done: a claim looks for its entry first.
         let mut state = self.inner.state.lock();
         let mut header = state.header;
         for &(from, to) in names {

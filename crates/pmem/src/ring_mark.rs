@@ -28,7 +28,7 @@ pub(crate) struct Mark {
     pub(crate) epoch: u64,
 }
 
-/// A mark with a slot at each end of the ring: another type, so that nobody takes it for one with both in front.
+/// A mark with a slot at each end of the ring: another type, so that it is not taken for one with both in front.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Persist)]
 pub(crate) struct MarkApart {

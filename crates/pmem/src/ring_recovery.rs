@@ -204,7 +204,7 @@ impl Reader<'_> {
         Ok(highest)
     }
 
-    /// True if somebody may have begun a record here since the ring was last opened: position or epoch fit, though the rest does not. Of damage to both nothing else
+    /// True if a record may have been begun here since the ring was last opened: position or epoch fit, though the rest does not. Of damage to both nothing else
     /// tells; and bytes of an old payload that look like the epoch by chance put a clean end in doubt, which costs nothing but the word.
     fn is_begun(&self, position: u64, epoch: u32) -> Result<bool> {
         let at = position % self.capacity;

@@ -1,4 +1,4 @@
-//! The seam for cooperative schedulers: which thread runs, and as whom.
+//! The seam for cooperative schedulers: which thread runs, and which one it plays.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ pub trait Scheduler: Send + Sync {
     /// The running thread cannot go on before another one has run (it waits for a lock).
     fn blocked(&self);
 
-    /// Who the running thread is, if one thread of the system plays several; `None` while it is itself. Asked when the scheduler is
+    /// Which thread the running one is, if one thread of the system plays several; `None` while it is itself. Asked when the scheduler is
     /// set, too: one that says `None` then is not asked again. Numbers from [`PLAYED`] on do not meet those of real threads; smaller ones are
     /// those of [`as_thread_number`](crate::sync::as_thread_number).
     fn thread(&self) -> Option<usize> {
@@ -27,7 +27,7 @@ thread_local! {
     static SCHEDULER: RefCell<Option<Arc<dyn Scheduler>>> = const { RefCell::new(None) };
 }
 
-/// Puts the calling thread under a scheduler, or takes it out; returns what was there before. `plays` is told whether it says who the thread is.
+/// Puts the calling thread under a scheduler, or takes it out; returns what was there before. `plays` is told whether it says which thread it is.
 pub(crate) fn set(scheduler: Option<Arc<dyn Scheduler>>, plays: impl FnOnce(bool)) -> Option<Arc<dyn Scheduler>> {
     ACTIVE.set(scheduler.is_some());
     plays(scheduler.as_ref().is_some_and(|s| s.thread().is_some()));

@@ -26,7 +26,7 @@ pub(crate) fn here() -> Site {
 ///
 /// An implementor promises that [`base`](Medium::base) returns the same address for its whole life, aligned to
 /// 4096 bytes, and that [`capacity`](Medium::capacity) bytes from there are allocated, initialised and never
-/// borrowed by anybody but the one pool that is open on it (the model itself reads and writes them only inside
+/// borrowed by anything but the one pool that is open on it (the model itself reads and writes them only inside
 /// the methods below, through raw pointers).
 pub unsafe trait Medium: Send + Sync {
     /// First byte of the working memory.
@@ -59,7 +59,7 @@ pub unsafe trait Medium: Send + Sync {
     /// The lines of this range, with their present content, are on their way to the media.
     fn flush(&self, offset: u64, len: u64, site: Site);
 
-    /// What this thread flushed is persistent when this returns `Ok` (in a file model: what anybody stored).
+    /// What this thread flushed is persistent when this returns `Ok` (in a file model: what any thread stored).
     ///
     /// # Errors
     /// A failed sync: what was not yet persistent may never be.

@@ -95,7 +95,7 @@ impl<T> Mutex<T> {
         self.0.into_inner()
     }
 
-    /// What the lock guards, without locking: `&mut` proves that nobody else has it.
+    /// What the lock guards, without locking: `&mut` proves that nothing else has it.
     pub fn get_mut(&mut self) -> &mut T {
         self.0.get_mut()
     }

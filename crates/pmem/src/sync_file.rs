@@ -24,7 +24,7 @@ struct State {
 impl GroupSync {
     /// Returns when a sync that started after this call has finished. Either this thread runs it or another does.
     ///
-    /// Invariant: `failed` is set before anybody who waited for the failed sync is woken, and never cleared.
+    /// Invariant: `failed` is set before any thread that waited for the failed sync is woken, and never cleared.
     pub(crate) fn wait(&self, sync: impl FnOnce() -> io::Result<()>) -> Result<()> {
         let mut state = self.state.lock();
         let mine = state.started + 1;
@@ -35,7 +35,7 @@ impl GroupSync {
         if state.finished >= mine {
             return Ok(());
         }
-        // Nobody syncs: this thread does, for all who asked before now.
+        // No thread syncs: this one does, for all that asked before now.
         state.running = true;
         state.started += 1;
         let this = state.started;

@@ -21,7 +21,7 @@ struct IdGuard(usize);
 
 impl Drop for IdGuard {
     fn drop(&mut self) {
-        // What is torn down behind this guard gets another one, which nobody has.
+        // What is torn down behind this guard gets another one, which no thread has.
         if ID.get() == self.0 {
             ID.set(usize::MAX);
         }
@@ -47,7 +47,7 @@ pub(crate) fn thread_id() -> usize {
     if id == usize::MAX { find_id() } else { id }
 }
 
-/// From now on a scheduler says each time who the calling thread is, or no longer.
+/// From now on a scheduler says each time which thread the calling one is, or no longer.
 pub(crate) fn play(others: bool) {
     match (OWN.get(), others) {
         (None, true) => OWN.set(Some(ID.replace(usize::MAX))),
@@ -179,7 +179,7 @@ mod tests {
         set_scheduler(Some(std::sync::Arc::new(Plays(AtomicU64::new(own as u64 + 1)))));
         assert_eq!(thread_id(), super::PLAYED + own + 1);
         set_scheduler(None);
-        // One that plays nobody changes nothing.
+        // One that plays no other thread changes nothing.
         set_scheduler(Some(std::sync::Arc::new(Plays(AtomicU64::new(0)))));
         assert_eq!(thread_id(), own);
         set_scheduler(None);

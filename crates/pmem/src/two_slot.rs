@@ -229,7 +229,7 @@ impl<T: Persist> TwoSlot<T> {
         self.cell.settle(self.area.mapping())
     }
 
-    /// The untyped cell at `offset`, for who reads it through the file.
+    /// The untyped cell at `offset`, for a caller that reads it through the file.
     pub(crate) fn untyped(offset: u64, stride: Option<u64>, key: ChecksumKey) -> RawCell {
         let stride = stride.map_or(Self::STRIDE, |stride| stride.next_multiple_of(LINE).max(Self::STRIDE));
         RawCell::new(offset, Typed::<T>::BYTES, key).with_stride(stride)
@@ -268,7 +268,7 @@ impl<T: Persist> TwoSlot<T> {
 pub(crate) struct Split<T> {
     cell: RawCell,
     first: Area,
-    /// Of the other slot: nobody else's.
+    /// Of the other slot: no other owner has it.
     _second: Area,
     value: T,
 }

@@ -1,8 +1,8 @@
 //! Sleep that outlasts a fork.
 //!
-//! `parking_lot` keeps those who sleep in a table of the process. The child of a fork has the table and not the threads: one of its own that gets the memory of a thread that slept
-//! in the parent closes a circle there, and who wakes others goes round in it for ever. So threads that sleep most of their time, whose process may fork at any moment,
-//! sleep by these: the standard library's, each a word of its own.
+//! `parking_lot` keeps sleepers in a table of the process. The child of a fork has the table and not the threads: one of its own that gets the memory of a thread that slept
+//! in the parent closes a circle there, and a thread that wakes others goes round in it for ever. So threads that sleep most of their time, whose process may
+//! fork at any moment, sleep by these: the standard library's, each a word of its own.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -41,7 +41,7 @@ impl<T> Watched<T> {
         self.value.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives the lock up, sleeps until somebody wakes it, so long at most, and takes the lock again. It may wake for no reason, too.
+    /// Gives the lock up, sleeps until another thread wakes it, so long at most, and takes the lock again. It may wake for no reason, too.
     pub fn sleep<'a>(&self, guard: MutexGuard<'a, T>, most: Duration) -> MutexGuard<'a, T> {
         self.changed.wait_timeout(guard, most).unwrap_or_else(PoisonError::into_inner).0
     }

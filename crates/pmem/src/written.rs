@@ -137,7 +137,7 @@ impl Written {
 
     // ---- the copier -------------------------------------------------------------------------------------------------
 
-    /// From now on everything flushed is noted, unless somebody else has asked for it and is not done.
+    /// From now on everything flushed is noted, unless another copier has asked for it and is not done.
     pub(crate) fn begin(&self, reserved: u64, path: &Path) -> Result<()> {
         if self.on.swap(true, Acquire) {
             return Err(Error::BackupRunning { path: path.to_owned() });

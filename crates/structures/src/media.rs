@@ -46,7 +46,7 @@ pub(crate) fn damaged<T>(what: &'static str, at: PPtr<T>, why: impl Into<String>
     Error::Damaged { what, offset: at.offset(), why: why.into() }
 }
 
-/// A pointer from media that leads nowhere is damage to whoever holds it.
+/// A pointer from media that leads nowhere is damage to the block that holds it.
 #[inline]
 pub(crate) fn held<T, R>(what: &'static str, at: PPtr<T>, result: Result<R>) -> Result<R> {
     result.map_err(|e| blame(what, at, e))

@@ -27,7 +27,7 @@ pub(crate) fn batch(namespace: Option<&str>, lines: &[String]) -> Result<()> {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|why| Error::NoProgram { program: "ip", why })?;
     let text = lines.join("\n") + "\n";
-    // Who reads no input says why when it ends.
+    // A program that reads no input says why when it ends.
     let written = child.stdin.take().map(|mut stdin| stdin.write_all(text.as_bytes()));
     let output = child.wait_with_output().map_err(|why| Error::system("wait for", "ip", why))?;
     judge(&format!("ip -batch: {}", lines.join("; ")), &output)?;

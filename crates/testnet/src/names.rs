@@ -1,4 +1,4 @@
-//! Names of namespaces: `cairn-PID-START-NET-PART`. The process and when it started tell who has made one, and whether it still lives.
+//! Names of namespaces: `cairn-PID-START-NET-PART`. The process and when it started tell which process has made one, and whether it still lives.
 
 use std::fs;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -44,7 +44,7 @@ impl Process {
     /// The system refuses.
     pub fn pause(&self) -> Result<()> {
         self.signal("stop", Signal::STOP)?;
-        // A signal takes its time. How a process ended is left for whoever waits for that.
+        // A signal takes its time. How a process ended is left for the caller that waits for that.
         let options = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         match waitid(WaitId::Pid(Pid::from_child(&self.child)), options) {
             Ok(_) => Ok(()),
@@ -79,7 +79,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // Nobody is left to be told.
+        // No caller is left to be told.
         drop(self.kill());
     }
 }

@@ -1,7 +1,7 @@
 //! Waiting between the attempts of a transaction that met a conflict.
 //!
 //! Short conflicts are over after a few pauses of the processor. Then the transaction enters its engine's [`Queue`], if it has one, and sleeps until it is woken. Without one
-//! there is nobody to wait for: in an engine with versions the other transaction has committed already, and the pause only keeps the two apart.
+//! there is no transaction to wait for: in an engine with versions the other transaction has committed already, and the pause only keeps the two apart.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -53,11 +53,11 @@ pub trait Queue {
 /// How a wait in a [`Queue`] ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waited {
-    /// Somebody has made way.
+    /// Another transaction has made way.
     Woken,
-    /// Nobody has, for as long as it was to wait.
+    /// None has, for as long as it was to wait.
     InVain,
-    /// Nobody is in the way whom it could wait for: no time has passed.
+    /// No transaction is in the way that it could wait for: no time has passed.
     ForNobody,
 }
 
@@ -168,7 +168,7 @@ impl<'q> Turns<'q> {
         match queue.wait(offset, most) {
             Waited::Woken => {}
             Waited::InVain => self.backoff.queued += most,
-            Waited::ForNobody if scheduled => _ = pmem::sync::wait_point(), // it decides who runs
+            Waited::ForNobody if scheduled => _ = pmem::sync::wait_point(), // it decides which thread runs
             Waited::ForNobody => self.backoff.sleep(left),
         }
         true

@@ -12,7 +12,8 @@ use crate::Result;
 pub struct Backup<R> {
     /// Bytes of the copy.
     pub bytes: u64,
-    /// Bytes that were copied while somebody could not commit: 1 MiB at most, and what transactions that were under way then wrote, where these write more than that.
+    /// Bytes that were copied while transactions could not commit: 1 MiB at most, and what transactions that were under way then wrote, where these write more than
+    /// that.
     pub cut_bytes: u64,
     /// Times that something was copied, with the cut.
     pub passes: u64,
@@ -23,8 +24,8 @@ pub struct Backup<R> {
 }
 
 impl<R> Backup<R> {
-    /// Copies the pool to `path`: all of it, and what is written meanwhile; the rest by `cut`, which returns how many bytes that was, while nobody commits. `verify` opens the copy, and
-    /// returns what that had to do, and how many live objects it has; then it gets its name.
+    /// Copies the pool to `path`: all of it, and what is written meanwhile; the rest by `cut`, which returns how many bytes that was, while no transaction commits. `verify` opens the
+    /// copy, and returns what that had to do, and how many live objects it has; then it gets its name.
     ///
     /// # Errors
     /// Those of [`Image`]; what `cut` and `verify` return. There is nothing at `path` then.

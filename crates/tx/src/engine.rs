@@ -1,4 +1,4 @@
-//! Who makes transactions, and runs them until they commit.
+//! An engine makes transactions, and runs them until they commit.
 
 use crate::backoff::{Queue, RetryPolicy, Turns};
 use crate::{Doom, Error, Isolation, Procedure, Result, Transaction};

@@ -8,7 +8,7 @@
 //! | of the new type | is there | nothing |
 //! | of the old type | as the old program left it | makes the new root beside it, and an [`Evolving`] that names both the root |
 //! | an [`Evolving`] of the two | on its way | the next batch; behind the last, the new root is the root |
-//! | anything else | somebody else's | [`WrongLayout`](pmem::Error::WrongLayout) |
+//! | anything else | another program's | [`WrongLayout`](pmem::Error::WrongLayout) |
 //!
 //! Every row is left by one transaction: a crash is followed by the row where it was. The old program refuses a pool that is on its way, and one that is there.
 

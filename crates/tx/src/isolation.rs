@@ -16,7 +16,7 @@ pub enum Isolation {
     Snapshot,
     /// As if transactions had run one after the other, in some order.
     Serializable,
-    /// As if they had run one after the other, in an order that agrees with real time: who begins after another has committed sees it.
+    /// As if they had run one after the other, in an order that agrees with real time: a transaction that begins after another has committed sees it.
     Strict,
 }
 

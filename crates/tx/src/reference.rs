@@ -2,7 +2,7 @@
 //!
 //! One lock guards everything. An object is a list of versions, each with the timestamp of the commit that made it. A transaction
 //! sees the versions that were newest when it began, works on copies of its own, and puts them behind the others when it
-//! commits, unless somebody was faster:
+//! commits, unless another transaction was faster:
 //!
 //! * what it changed must still be the newest version (the first committer wins);
 //! * above snapshot isolation, what it only read must be too, if it changed anything. Then it might as well have run at the
@@ -60,7 +60,7 @@ pub struct Reference {
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
-    /// Changes go to everybody before the commit, and stay after an abort.
+    /// Changes are visible to all transactions before the commit, and stay after an abort.
     DirtyWrite,
     /// Each object is read as it is when it is first read.
     ReadCommitted,
@@ -68,7 +68,7 @@ pub enum Bug {
     LostUpdate,
     /// Others run between two parts of a commit.
     TornCommit,
-    /// Who begins first after a commit of another thread does not see it.
+    /// The transaction that begins first after a commit of another thread does not see it.
     Stale,
     /// What was only read may have changed.
     Unvalidated,
@@ -97,7 +97,7 @@ struct State {
     /// Transactions that run, by number: what they see.
     active: BTreeMap<u64, Timestamp>,
     started: u64,
-    /// Objects that got a new version, in order: older ones go when nobody sees them.
+    /// Objects that got a new version, in order: older ones go when no transaction sees them.
     outdated: VecDeque<(Timestamp, u64)>,
     last_commit: Commit,
 }
@@ -168,7 +168,7 @@ impl Reference {
         self.state.lock().active.len()
     }
 
-    /// Bytes in objects, uncommitted ones included, and those that were freed but are still seen by somebody.
+    /// Bytes in objects, uncommitted ones included, and those that were freed but are still seen by a transaction.
     pub fn used(&self) -> u64 {
         self.state.lock().used
     }
@@ -252,7 +252,7 @@ impl State {
         }
     }
 
-    /// Drops the versions that nobody sees.
+    /// Drops the versions that no transaction sees.
     fn prune(&mut self) {
         let oldest = self.active.values().min().copied();
         while let Some(&(at, start)) = self.outdated.front() {
@@ -261,7 +261,7 @@ impl State {
             }
             self.outdated.pop_front();
             let Some(object) = self.objects.get_mut(&start) else { continue };
-            // Whoever runs, or begins later, sees this version or a newer one.
+            // A transaction that runs, or begins later, sees this version or a newer one.
             object.versions.retain(|version| version.at >= at);
             if let [Version { data: None, .. }] = object.versions[..] {
                 self.unreserve(start);

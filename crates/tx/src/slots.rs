@@ -7,7 +7,7 @@ use std::sync::atomic::{
 
 /// Which of a fixed number of slots are taken, and by which thread. Where there are many, the first half are homes: only the thread of that
 /// number claims it, by a plain store, since an atomic read-modify-write would wait for the lines that the thread's last transaction flushed. The
-/// others are anybody's: of threads with higher numbers, and for a second transaction of one thread. A thread finds the slot it had last
+/// others are any thread's: of threads with higher numbers, and for a second transaction of one thread. A thread finds the slot it had last
 /// free, so that a slot's memory stays in one cache.
 ///
 /// ```
@@ -60,7 +60,7 @@ impl Slots {
             let home = &self.slots[thread].0;
             // Acquire: what a thread that had this number before left behind.
             if home.load(Acquire) == 0 {
-                home.store(thread as u32 + 1, Relaxed); // nobody else stores here
+                home.store(thread as u32 + 1, Relaxed); // no other thread stores here
                 return Some(thread);
             }
         }

@@ -4,8 +4,8 @@
 //!
 //! Why handing out plain references is sound. A reference into an object borrows the transaction, shared for reading and
 //! exclusively for writing, so inside one transaction Rust's own rules hold. Between transactions the engine's locks or versions hold
-//! them: what was handed out stays as it is until the transaction ends, and objects that are being changed are handed to nobody else.
-//! A [`PPtr`] is a number; whoever makes one up meets the check that it lies in one live block of this engine's pool.
+//! them: what was handed out stays as it is until the transaction ends, and objects that are being changed are handed to no other transaction.
+//! A [`PPtr`] is a number; one that is made up meets the check that it lies in one live block of this engine's pool.
 
 use std::marker::PhantomData;
 
@@ -411,7 +411,7 @@ pub trait Typed: Transaction {
 
 impl<X: Transaction + ?Sized> Typed for X {}
 
-/// Dooms the transaction if the nested call panics: somebody may catch that and go on.
+/// Dooms the transaction if the nested call panics: a caller may catch that and go on.
 pub(crate) struct Nested<'a, X: Transaction> {
     pub(crate) tx: &'a mut X,
     pub(crate) returned: bool,

@@ -1,4 +1,4 @@
-//! Who may depend on whom inside the workspace: arrows point down only.
+//! Which crate may depend on which inside the workspace: arrows point down only.
 
 use crate::Problem;
 use crate::metadata::{Metadata, Package, short};

@@ -1,7 +1,8 @@
 //! The checks of the workspace that the compiler and clippy do not make: `cargo xtask check`. And the C header, which is one of them: `cargo xtask header`.
 //!
 //! [`metadata`] reads what cargo knows. Each rule is a function from that, or from the files, to a list of [`Problem`]s:
-//! [`arrows`] (who may depend on whom), [`circles`] (that no modules of a crate need each other), [`licences`] (of everything linked), [`unsafe_code`] (where it may be),
+//! [`arrows`] (which crate may depend on which), [`circles`] (that no modules of a crate need each other), [`licences`] (of everything linked),
+//! [`unsafe_code`] (where it may be),
 //! [`links`] (that Markdown points at files that exist), [`messages`] (that errors say what to do next) and [`header`] (that the C header is what its sources say). Each has a planted violation in its tests.
 
 #![forbid(unsafe_code)]

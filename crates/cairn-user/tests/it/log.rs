@@ -1,4 +1,4 @@
-//! A log, and somebody who follows it.
+//! A log, and a reader that follows it.
 
 use std::error::Error;
 use std::time::Duration;

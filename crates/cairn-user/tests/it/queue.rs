@@ -10,7 +10,7 @@ fn push(store: &Store, number: u64, job: &str) -> Result<bool> {
     store.put(format!("job/{number:08}"), job)
 }
 
-/// The oldest job that nobody has leased.
+/// The oldest job that no worker has leased.
 fn lease(store: &Store, worker: &str, time: Duration) -> Result<Option<(String, String)>> {
     for entry in store.prefix("job/")? {
         let (key, job) = entry?;

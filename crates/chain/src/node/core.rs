@@ -1,4 +1,4 @@
-//! What is under the one lock: the state machine, what is to be done, and who waits for what.
+//! What is under the one lock: the state machine, what is to be done, and which threads wait for what.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

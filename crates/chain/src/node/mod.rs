@@ -33,7 +33,7 @@ pub trait Outside: Send + Sync {
     fn ask(&self, command: Command);
 }
 
-/// A chain of one has nobody to talk to.
+/// A chain of one has no other replica to talk to.
 #[derive(Debug)]
 struct Nobody;
 
@@ -55,7 +55,7 @@ pub struct Node {
     capacity: u64,
     queue_max: u64,
     record_max: u64,
-    /// Whoever commits drives.
+    /// The thread that commits drives.
     alone: bool,
     timeout: Duration,
 }
@@ -67,7 +67,7 @@ impl std::fmt::Debug for Node {
 }
 
 impl Node {
-    /// A chain of one, without threads: whoever commits carries out what is to be done.
+    /// A chain of one, without threads: the thread that commits carries out what is to be done.
     ///
     /// # Errors
     /// Those of the medium.
@@ -179,7 +179,7 @@ impl Node {
             let ticks = now >= next;
             if ticks {
                 next = now + tick.as_nanos() as u64;
-                drop(self.event(Event::Tick)); // it has stopped, and says so to whoever asks
+                drop(self.event(Event::Tick)); // it has stopped, and says so to every caller
             }
             self.pump(ticks);
             let mut core = self.core.lock();
@@ -190,14 +190,14 @@ impl Node {
         }
     }
 
-    /// Has [`drive`](Self::drive) return, and everybody who waits.
+    /// Has [`drive`](Self::drive) return, and every thread that waits.
     pub fn end(&self) {
         self.ends.store(true, Relaxed);
         self.core.lock().stop("it was told to");
         self.work.notify_all();
     }
 
-    /// Carries out all there is to do. `tick`: what was noted becomes persistent though nobody has asked for a barrier.
+    /// Carries out all there is to do. `tick`: what was noted becomes persistent though no barrier was asked for.
     pub(crate) fn pump(&self, tick: bool) {
         let mut medium = self.medium.lock();
         let mut tick = tick;
@@ -298,7 +298,7 @@ impl Node {
         self.medium.lock().stats()
     }
 
-    /// Closes the medium: nobody may drive it any more.
+    /// Closes the medium: no thread may drive it any more.
     ///
     /// # Errors
     /// Those of the pool.
@@ -322,7 +322,7 @@ pub struct Status {
     pub progress: Progress,
     /// It may answer readers now, and at the head admit transactions.
     pub has_lease: bool,
-    /// At the tail: who joins behind it.
+    /// At the tail: the replica that joins behind it.
     pub joiner: Option<ReplicaId>,
     /// Why it does nothing any more.
     pub stopped: Option<String>,

@@ -14,7 +14,7 @@ struct Shared {
     told: Condvar,
 }
 
-/// Why nobody will say anything.
+/// Why there will be no answer.
 #[derive(Clone, Debug)]
 pub(crate) enum Lost {
     /// The copy was voided.
@@ -35,7 +35,8 @@ impl Ticket {
     /// Waits until every member has the transaction, persistently.
     ///
     /// # Errors
-    /// [`Error::Unknown`] if nobody said so in time, or this replica is out of the chain: then it may have happened or not. [`Error::Stopped`]: likewise.
+    /// [`Error::Unknown`] if no acknowledgement came in time, or this replica is out of the chain: then it may have happened or not. [`Error::Stopped`]:
+    /// likewise.
     pub fn wait(&self, most: Duration) -> Result<()> {
         let mut outcome = self.0.outcome.lock();
         if outcome.is_none() {

@@ -91,7 +91,7 @@ pub enum Failure {
     Thread(#[from] std::io::Error),
 
     // ---- what an operator asks --------------------------------------------------------------------------------
-    /// Nobody knows the machine.
+    /// The machine is not known.
     #[error("machine {machine} is neither a member nor announced; members are {members}, announced are {announced}")]
     Unknown {
         /// Which.
@@ -115,7 +115,7 @@ pub enum Failure {
         /// The others, and why they do not serve.
         others: String,
     },
-    /// Nobody answers who could say that this is the chain, and that the operator may change it.
+    /// No member answers that could say that this is the chain, and that the operator may change it.
     #[error("no member answers ({members}); see whether they run, and have the same secret")]
     Silent {
         /// The members, and what was seen of each.

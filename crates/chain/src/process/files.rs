@@ -226,7 +226,7 @@ fn announced(machine: u32, nodes: &Members) -> Result<Option<String>, Failure> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answers {
     Somebody,
-    /// Its system says that nobody does.
+    /// Its system says that no process does.
     Nobody,
     Unknown,
 }
@@ -260,7 +260,7 @@ fn create(
         check_new(path, at, options, noted.as_ref(), nodes, view)?;
         let number = noted.as_ref().map_or(0, Files::next);
         let next = Files::Last { files: number + 1, pool: None, starts: Start::default() };
-        // Of what was checked: who has come meanwhile is looked at again.
+        // Of what was checked: what has come meanwhile is looked at again.
         match files.swap(held.map_or(0, |held| held.revision), serde_json::to_vec(&next)?)? {
             Swapped::Yes => break number,
             Swapped::Changed => {}

@@ -1,4 +1,4 @@
-//! What comes from other replicas, and from who looks at this one.
+//! What comes from other replicas, and from clients that look at this one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

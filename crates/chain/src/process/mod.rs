@@ -1,4 +1,4 @@
-//! A replica as a process: a file, TCP between machines, and an etcd that says who is in the chain.
+//! A replica as a process: a file, TCP between machines, and an etcd that says which replicas are in the chain.
 //!
 //! ```no_run
 //! # fn secret() -> fabric::Secret { fabric::Secret::new(&[7; 32]).unwrap() }
@@ -21,7 +21,7 @@
 //! | `views`, `text` | the view, and the members' leases, at etcd |
 //! | `peers` | what is said to other replicas |
 //! | `listen`, `wire` | what they say here; messages as bytes |
-//! | `report` | what a process says of itself, for who knows the secret |
+//! | `report` | what a process says of itself, for clients that know the secret |
 //! | `operator` | [`Chain`]: how a chain is; members are taken in, and out |
 //! | `failure` | what can go wrong |
 
@@ -106,7 +106,7 @@ impl Process {
     /// Opens the file, or makes it, and takes part in the chain, or makes it.
     ///
     /// # Errors
-    /// The file, etcd or the address is not to be had; there is no chain, and nobody has said what it begins with.
+    /// The file, etcd or the address is not to be had; there is no chain, and it was not said what it begins with.
     pub fn start(path: impl AsRef<Path>, options: &Options) -> Result<Self, Failure> {
         let path = path.as_ref();
         // First of all: a file that cannot be used is told without an etcd, and one that another process has leaves that one alone.
@@ -248,7 +248,8 @@ impl Process {
 }
 
 impl Drop for Process {
-    /// It goes as one that is killed: what is persistent is on the medium. It gives up its lease when it answers nobody any more, so others take it out at once.
+    /// It goes as one that is killed: what is persistent is on the medium. It gives up its lease when it answers no reader any more, so others take it out at
+    /// once.
     fn drop(&mut self) {
         self.node.end();
         self.ends.store(true, Relaxed);
@@ -295,7 +296,7 @@ fn look(
 ) {
     while !ends.load(Relaxed) {
         let mut next = asked.recv_timeout(pause);
-        // Whoever asks again and again is answered now and then.
+        // A caller that asks again and again is answered now and then.
         std::thread::sleep(pause / 10);
         while let Ok(command) = next {
             match command {

@@ -1,6 +1,7 @@
-//! A chain as an operator sees it, and what he changes of it.
+//! A chain as an operator sees it, and changes it.
 //!
-//! Who is in is said by the view at etcd, and what is said of a machine by the machine itself. A change is a next view, by compare-and-swap like all others; so it is right at every moment, whatever the members do meanwhile.
+//! Which replicas are in is said by the view at etcd, and what is said of a machine by the machine itself. A change is a next view, by compare-and-swap like all others; so it is right at every moment, whatever the members
+//! do meanwhile.
 
 use std::time::Duration;
 
@@ -42,7 +43,7 @@ pub struct Seen {
 /// A chain at one moment.
 #[derive(Clone, Debug)]
 pub struct Look {
-    /// Who is in.
+    /// The replicas that are in.
     pub view: View,
     /// Machines that were taken out, and do not join by themselves.
     pub removed: Vec<u32>,
@@ -57,12 +58,12 @@ pub enum Outlook {
     Unchanged,
     /// The others have all that was acknowledged, and go on when its lease has ended.
     GoesOn {
-        /// Who leads then, if it is the head that is lost.
+        /// The machine that leads then, if it is the head that is lost.
         leads: Option<u32>,
         /// How many more of those that serve now may be lost.
         more: usize,
     },
-    /// Nobody else serves: the chain stands still until this one, or another member, is back.
+    /// No other machine serves: the chain stands still until this one, or another member, is back.
     Stops,
 }
 
@@ -126,7 +127,7 @@ impl Chain {
     /// Takes a machine out of the chain: it gives up its copy, and does not join by itself. It returns when another member serves without it. False: it was out before.
     ///
     /// # Errors
-    /// Nobody knows the machine; it is the last member, or the only one that serves; no member answers; [`Failure::Late`].
+    /// The machine is not known; it is the last member, or the only one that serves; no member answers; [`Failure::Late`].
     pub fn remove(&self, machine: u32, wait: Duration) -> Result<bool, Failure> {
         let is_out = self.again(|| {
             let look = self.look()?;
@@ -156,7 +157,7 @@ impl Chain {
     /// doing. False: it was a member before.
     ///
     /// # Errors
-    /// Nobody knows the machine; it does not answer, or something else does; it cannot have the heap; no member answers; [`Failure::Late`].
+    /// The machine is not known; it does not answer, or something else does; it cannot have the heap; no member answers; [`Failure::Late`].
     pub fn join(
         &self,
         machine: u32,

@@ -62,20 +62,20 @@ impl Options {
         Self { announce: Some(address.to_owned()), ..self }
     }
 
-    /// Where clients reach what the program serves, for those who ask another machine.
+    /// Where clients reach what the program serves, for clients that ask another machine.
     #[must_use]
     pub fn serves(self, address: &str) -> Self {
         Self { serves: Some(address.to_owned()), ..self }
     }
 
-    /// What all members know and nobody else: whoever does not is not let in.
+    /// What all members know and no other process does: one that does not is not let in.
     #[must_use]
     pub fn secret(self, secret: Secret) -> Self {
         let fabric = fabric::Options { secret: Some(secret), anyone: false, ..self.fabric };
         Self { fabric, ..self }
     }
 
-    /// Whoever reaches the address is trusted. One of this, a secret and certificates must be chosen.
+    /// Every process that reaches the address is trusted. One of this, a secret and certificates must be chosen.
     #[must_use]
     pub fn anyone(self) -> Self {
         Self { fabric: fabric::Options { anyone: true, ..self.fabric }, ..self }
@@ -105,7 +105,7 @@ impl Options {
         Self { timeout, ..self }
     }
 
-    /// Of the files of a new chain: the same for all that it begins with. Who joins takes the chain's.
+    /// Of the files of a new chain: the same for all that it begins with. A machine that joins takes the chain's.
     #[must_use]
     pub fn sizes(self, sizes: Sizes) -> Self {
         Self { sizes, ..self }

@@ -88,7 +88,7 @@ pub(super) fn ask(address: &str, options: &fabric::Options, most: Duration) -> R
     }
 }
 
-/// Without what to do next, which who asks says.
+/// Without what to do next, which the process that asks says.
 fn short(error: &fabric::Error) -> String {
     let message = error.to_string();
     message.split_once("; ").map_or(&*message, |(what, _)| what).to_owned()

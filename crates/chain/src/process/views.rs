@@ -1,6 +1,7 @@
-//! Who is in the chain, at etcd: the view is a register, and each member has a key with a lease.
+//! Which replicas are in the chain, at etcd: the view is a register, and each member has a key with a lease.
 //!
-//! * *A member's lease counts only while the view has it.* The key is looked at first, and the view then: whoever takes a member out later finds the key, and waits until it is gone.
+//! * *A member's lease counts only while the view has it.* The key is looked at first, and the view then: a process that takes a member out later finds the key, and waits until it
+//!   is gone.
 //! * *A member that was taken out gives up its key when its copy is void*, and no sooner; until then it may answer readers.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,7 +32,7 @@ pub(super) struct Views {
     /// What was proposed, and not answered.
     pub(super) proposal: Option<View>,
     pub(super) awaited: Option<ViewId>,
-    /// What was read last, for who asks what the chain is.
+    /// What was read last, for clients that ask what the chain is.
     pub(super) known: Arc<parking_lot::Mutex<Known>>,
 }
 
@@ -47,7 +48,7 @@ impl Views {
         let until = self.held.as_ref().map(|(id, held)| (*id, held.held_until_ns()));
         let (text, held) = self.read()?;
         let view = text.view();
-        // Before the replica knows the view: who is out in it does not join in it.
+        // Before the replica knows the view: a machine that is out in it does not join in it.
         self.known.lock().text = Some(text);
         if let Some((id, until)) = until.filter(|(id, until)| *until > 0 && view.contains(*id)) {
             node.event(Event::Lease { id, until: Moment(until) })?;

@@ -153,7 +153,7 @@ impl Replica {
         self.out.push(Command::ShipPart { to: join.id, view, part, through });
     }
 
-    /// Who joins and gets records, and the last of them: while it gets parts, none that may be behind the next part's number.
+    /// The replica that joins and gets records, and the last of them: while it gets parts, none that may be behind the next part's number.
     pub(super) fn joiner_with_part(&self) -> Option<(ReplicaId, u64)> {
         let join = self.join.as_ref().filter(|join| join.first.is_some())?;
         Some((join.id, if join.whole { u64::MAX } else { self.queue.executed() }))
@@ -185,7 +185,7 @@ impl Replica {
         }
     }
 
-    /// False: nobody joins by this id.
+    /// False: no replica joins by this id.
     pub(super) fn joiner_has(&mut self, from: ReplicaId, through: u64) -> bool {
         let Some(join) = self.join.as_mut().filter(|join| join.id == from) else { return false };
         let Some(first) = join.first else { return false };

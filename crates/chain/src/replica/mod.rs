@@ -21,7 +21,7 @@ pub const IN_FLIGHT_MAX: usize = if cfg!(test) { 8 } else { 256 };
 /// Records of one message.
 const SHIP_MAX: u64 = if cfg!(test) { 3 } else { 32 };
 
-/// What a replica is doing, for who looks at it.
+/// What a replica is doing, for callers that look at it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stage {
@@ -255,7 +255,7 @@ impl Replica {
         }
     }
 
-    /// At the tail: who joins behind it.
+    /// At the tail: the replica that joins behind it.
     #[must_use]
     pub fn joiner(&self) -> Option<ReplicaId> {
         self.join.as_ref().map(|join| join.id)

@@ -190,7 +190,7 @@ impl Replica {
     }
 
     fn learn_acknowledged(&mut self, through: u64) {
-        // Nobody can have more than was sent from here.
+        // No replica can have more than was sent from here.
         let through = through.min(self.queue.persistent());
         if through <= self.queue.acknowledged {
             return;

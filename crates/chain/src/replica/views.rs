@@ -1,11 +1,11 @@
-//! Views: who is what from now on.
+//! Views: which replica is what from now on.
 
 use super::{Covers, Replica, Status};
 use crate::failpoints::Step;
 use crate::{Command, ReplicaId, View};
 
 impl Replica {
-    /// A view that is new here. Whoever is not in it has nothing that counts.
+    /// A view that is new here. A replica that is not in it has nothing that counts.
     pub(super) fn seen(&mut self, view: View) {
         if self.view.as_ref().is_some_and(|known| known.id >= view.id) {
             return;
@@ -38,7 +38,7 @@ impl Replica {
         self.join = None;
         self.refused.clear();
         self.read_from = self.queue.last();
-        // Who is behind now says what it has; what it has not got is sent then.
+        // The replica that is behind now says what it has; what it has not got is sent then.
         self.sent = self.queue.persistent();
         if is_head && !was_head {
             self.rebuild_locks();

@@ -19,7 +19,7 @@ fn a_failed_commit_fills_its_number() {
     });
 }
 
-/// An overtaken read lock: who reads x and writes y comes before who writes x next, in numbers too.
+/// An overtaken read lock: the transaction that reads x and writes y comes before the one that writes x next, in numbers too.
 #[test]
 fn a_read_lock_is_held_until_the_number_is_drawn() {
     rule(Step::DrawUnderLocks, |failpoints| {
@@ -114,7 +114,7 @@ fn transactions_that_run_are_bounded_with_those_in_flight() {
     assert!(a.lock(most + 2, 0, &[], &[crate::Object(1)]));
 }
 
-/// Who waits for a commit waits for an answer.
+/// A caller that waits for a commit waits for an answer.
 #[test]
 fn a_commit_that_cannot_be_is_refused() {
     let mut a = Bench::member(A, Failpoints(None));

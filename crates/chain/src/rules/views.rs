@@ -18,7 +18,7 @@ fn part(through: u64, part: u32) -> Body {
     Body::Part { through, part, last: part == 2, image: vec![1] }
 }
 
-/// A process that was paused wakes in an old view, and forwards what nobody else has.
+/// A process that was paused wakes in an old view, and forwards what no other replica has.
 #[test]
 fn messages_of_an_old_view_are_not_taken() {
     rule(Step::RefuseOldViews, |failpoints| {
@@ -67,7 +67,7 @@ fn the_outcome_of_another_proposal_decides_nothing() {
     assert!(!says(&commands, &Body::Acknowledged(1)), "{commands:?}");
 }
 
-/// Who is removed may read under its lease, and would not see it.
+/// A replica that is removed may read under its lease, and would not see it.
 #[test]
 fn a_new_tail_acknowledges_when_earlier_leases_have_ended() {
     rule(Step::AwaitLeases, |failpoints| {
@@ -113,7 +113,7 @@ fn a_joiner_is_proposed_when_it_has_what_readers_were_shown() {
         c.hear(B, Body::Records((1..=9).map(|n| record(n, X)).collect()));
         c.barrier();
         c.execution();
-        c.execution(); // and acknowledged: nobody waits for the joiner yet
+        c.execution(); // and acknowledged: nothing waits for the joiner yet
         let mut early = proposes(&c.hear(J, Body::Have(1)));
         c.settle();
         early |= c.replica.progress().acknowledged != 2 || proposes(&c.hear(J, Body::Have(2)));
@@ -310,7 +310,7 @@ fn half_a_copy_is_given_up_with_its_records() {
     });
 }
 
-/// Who gets parts holds nothing up: the tail acknowledges, and both retire.
+/// A replica that gets parts holds nothing up: the tail acknowledges, and both retire.
 #[test]
 fn the_chain_goes_on_while_one_gets_parts() {
     let (mut c, mut j) = (Bench::member(C, Failpoints(None)), void(Failpoints(None)));

@@ -111,7 +111,7 @@ impl History {
         Ok(())
     }
 
-    /// Numbers give an order in which all could have run one after the other, and one that respects who was told before whom began.
+    /// Numbers give an order in which all could have run one after the other, and one that respects which request was answered before which began.
     fn check_order(&self, lists: &[&[u64]]) -> Result<(), String> {
         let number = |id: &u64| self.numbers.get(id).and_then(BTreeMap::last_key_value).map(|(_, n)| *n);
         for (object, list) in lists.iter().enumerate() {

@@ -81,7 +81,7 @@ impl Machine {
         }
     }
 
-    /// The process is gone, or its copy is void: nobody is told anything.
+    /// The process is gone, or its copy is void: no client is told anything.
     pub(super) fn forget(&mut self) {
         self.transactions.clear();
         self.committing.clear();

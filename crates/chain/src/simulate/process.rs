@@ -161,7 +161,7 @@ impl World {
             Work::Tick => {
                 self.work(at, TICK, Work::Tick);
                 self.event(at, Event::Tick);
-                // As a node: what was noted becomes durable though nobody has asked for a barrier.
+                // As a node: what was noted becomes durable though no barrier was asked for.
                 if self.machines[at].medium.has_note() {
                     let mark = self.machines[at].medium.mark();
                     let delay = self.while_(self.faults.barrier);
@@ -221,7 +221,7 @@ impl World {
         match cells.get(part) {
             Some((cell, value)) => {
                 let machine = &mut self.machines[at];
-                // Of half an image nobody knows what is free.
+                // Of half an image it is not known what is free.
                 if machine.medium.cached.header.whole {
                     machine.learn(n, machine.medium.cached.cells[*cell as usize][BLOCK], value[BLOCK]);
                 }

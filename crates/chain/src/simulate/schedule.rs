@@ -189,7 +189,7 @@ impl World {
                 self.unheard.insert(at);
                 self.later(long, Item::Heal);
             }
-            // Who has a part of a copy is back at once: what was sent to it is still under way.
+            // A machine that has a part of a copy is back at once: what was sent to it is still under way.
             14 | 15 => {
                 let stage = |machine: &Machine| machine.replica.as_ref().map(Replica::stage);
                 if let Some(at) = self.machines.iter().position(|machine| stage(machine) == Some(Stage::Restoring)) {
@@ -253,7 +253,7 @@ impl World {
         (0..self.machines.len()).for_each(|at| self.start(at));
     }
 
-    /// Everything asked is answered, everybody is a member, and nothing is under way.
+    /// Everything asked is answered, every machine is a member, and nothing is under way.
     pub(super) fn is_at_rest(&self) -> bool {
         let asked = self.next_sequence.iter().all(|&next| next > self.sequences);
         if !asked || self.outstanding.iter().any(|requests| !requests.is_empty()) {

@@ -108,7 +108,7 @@ impl World {
         world
     }
 
-    /// What happens, if somebody wants to read it: CAIRN_TELL=1.
+    /// Prints what happens, with CAIRN_TELL=1.
     pub(super) fn tell(&self, what: impl FnOnce() -> String) {
         if self.tells {
             eprintln!("{}: {}", self.now, what());

@@ -1,5 +1,5 @@
 //! Files of replicas in the format of 2026-11, of a head and of a member in the middle, left without closing them, are used as they are. Names of structs and fields are part of the
-//! format: what fails here is a replica that nobody can open any more.
+//! format: what fails here is a replica that can no longer be opened.
 //!
 //! With `CAIRN_MAKE_FIXTURES=dir` the tests make such files by this build, and write `earlier-*.txt` into that folder.
 

@@ -14,7 +14,7 @@ pub struct Etcd {
 impl Etcd {
     /// One that answers when this returns.
     pub fn start() -> Self {
-        // Somebody else may take a port between the look and the start.
+        // Another process may take a port between the look and the start.
         for _ in 0..5 {
             let taken = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
             let [client, peer] = [0, 1].map(|at| format!("http://{}", taken[at].local_addr().unwrap()));

@@ -190,7 +190,7 @@ fn a_member_makes_no_new_file_by_mistake() {
     assert_eq!(change(&start(&etcd, &path).unwrap(), 3), 2);
 }
 
-/// Who is told that the file is lost makes a new one; the one before counts no more.
+/// A machine that is told that the file is lost makes a new one; the one before counts no more.
 #[test]
 fn a_new_file_is_made_when_it_is_said() {
     let (etcd, dir) = (Etcd::start(), tempfile::tempdir_in("/dev/shm").unwrap());

@@ -105,7 +105,7 @@ impl Machines {
         Err(Error::Ended { machine: at + 1, said: format!("not well when it was told to: {}", self.last_words(at)) })
     }
 
-    /// Nobody has ended who was not killed.
+    /// No machine has ended that was not killed.
     pub(super) fn check_running(&mut self) -> Result<(), Error> {
         for at in 0..MACHINES {
             let ended = self.running[at].as_mut().is_some_and(|child| !matches!(child.try_wait(), Ok(None)));
@@ -130,7 +130,7 @@ impl Machines {
         if said.is_empty() { "nothing".to_owned() } else { said }
     }
 
-    /// Files of a run in which something was found are for who looks for the reason.
+    /// Files of a run in which something was found are kept to look for the reason.
     pub(super) fn keep_if(&mut self, keep: bool) {
         self.dir.disable_cleanup(keep);
     }
@@ -148,7 +148,7 @@ impl Drop for Machines {
 }
 
 fn end(child: &mut Child) {
-    // Whoever has ended already cannot be killed.
+    // A process that has ended already cannot be killed.
     drop(child.kill());
     drop(child.wait());
 }

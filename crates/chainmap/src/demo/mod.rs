@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `machines` | an etcd, and three processes of `cairn chain serve` |
 //! | `bank` | transfers, each of which follows from its client and number, so what all accounts must have follows from how many were acknowledged |
-//! | `clients` | who asks until there is an answer |
+//! | `clients` | threads that ask until there is an answer |
 
 mod bank;
 mod clients;
@@ -56,7 +56,7 @@ pub enum Error {
         /// What was seen.
         why: String,
     },
-    /// A machine ended that nobody has killed.
+    /// A machine ended that was not killed.
     #[error("machine {machine} has ended by itself: {said}; see what it says, and run the demonstration again")]
     Ended {
         /// Which.
@@ -93,7 +93,7 @@ pub enum Victim {
 /// A kill, and how long no request was answered that was asked after it.
 #[derive(Clone, Copy, Debug)]
 pub struct Kill {
-    /// Who.
+    /// What was killed.
     pub victim: Victim,
     /// Until then.
     pub outage: Duration,

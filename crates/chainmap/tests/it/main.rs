@@ -179,7 +179,7 @@ fn beside_a_slow_reader(meanwhile: impl FnOnce(Service<Alone>, &AtomicUsize) -> 
     })
 }
 
-/// Whoever takes a little of its reply again and again does not keep the machine from ending.
+/// A client that takes a little of its reply again and again does not keep the machine from ending.
 #[test]
 fn a_slow_reader_does_not_hold_the_end_up() {
     let taken = beside_a_slow_reader(|service, _| {
@@ -205,7 +205,7 @@ fn a_reply_has_a_deadline() {
     assert!(taken < LONG, "it was waited until all {taken} bytes were taken");
 }
 
-/// Who never says the password does not keep a place.
+/// A client that never says the password does not keep a place.
 #[test]
 fn strangers_do_not_keep_their_places() {
     let dir = tempfile::tempdir().unwrap();

@@ -2,12 +2,12 @@
 //!
 //! Every written value is unique, so a read names the transaction it read from; and a writer sees what it overwrites, which gives the order
 //! of versions. From these follow the dependencies of Adya, Liskov and O'Neil (*Generalized Isolation Level Definitions*, ICDE
-//! 2000): `ww` to who overwrote, `wr` to who read, `rw` from who read the version before. Only what is known becomes an edge, so
+//! 2000): `ww` to the transaction that overwrote, `wr` to one that read, `rw` from one that read the version before. Only what is known becomes an edge, so
 //! an anomaly that is found is one.
 //!
 //! * Snapshot forbids every cycle without two `rw` next to each other (Cerone and Gotsman, *Analysing Snapshot Isolation*, PODC 2016);
 //! * serializable forbids every cycle;
-//! * strict also counts real time as an edge: from who ended to who began after that.
+//! * strict also counts real time as an edge: from a transaction that ended to one that began after that.
 
 mod graph;
 
@@ -37,7 +37,7 @@ pub enum Event {
         key: u64,
         /// What stood there, if the writer saw it.
         old: Option<u64>,
-        /// The new value, which nobody else ever writes.
+        /// The new value, which no other write has.
         new: u64,
     },
 }
@@ -69,7 +69,7 @@ pub struct History {
 pub enum Phenomenon {
     /// The history contradicts itself: a value is written twice.
     Malformed,
-    /// A value that nobody wrote was read: half a value, or from thin air.
+    /// A value that no transaction wrote was read: half a value, or from thin air.
     UnknownValue,
     /// A transaction does not see its own write.
     Internal,
@@ -89,11 +89,11 @@ pub enum Phenomenon {
     GNonadjacent,
     /// Any cycle: write skew, the read-only anomaly.
     G2,
-    /// A cycle with real time: somebody did not see what was committed before.
+    /// A cycle with real time: a transaction did not see what was committed before.
     Stale,
 }
 
-/// What is wrong with a history, and who did it.
+/// What is wrong with a history, and which transactions did it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Anomaly {
     /// Its name.
@@ -110,7 +110,7 @@ impl fmt::Display for Anomaly {
 
 impl std::error::Error for Anomaly {}
 
-/// Who wrote a value.
+/// The write of a value.
 struct Writer {
     transaction: usize,
     /// It was the transaction's last write of the key.
@@ -123,9 +123,9 @@ type Version = (u64, u64);
 struct Reading<'h> {
     history: &'h History,
     writers: BTreeMap<Version, Writer>,
-    /// Who read a version of somebody else.
+    /// The transactions that read a version of another one.
     readers: BTreeMap<Version, Vec<usize>>,
-    /// Who overwrote it.
+    /// The transaction that overwrote it.
     successors: BTreeMap<Version, usize>,
 }
 

@@ -68,7 +68,7 @@ fn aborted_read() {
     forbidden_from(Snapshot, Phenomenon::AbortedRead, &history(&[(false, &[w(X, 0, 1)]), (true, &[r(X, 1)])]));
     // Overwriting is seeing.
     forbidden_from(Snapshot, Phenomenon::AbortedRead, &history(&[(false, &[w(X, 0, 1)]), (true, &[w(X, 1, 2)])]));
-    // Who was rolled back itself may have seen anything.
+    // A transaction that was rolled back itself may have seen anything.
     allowed(&history(&[(false, &[w(X, 0, 1)]), (false, &[r(X, 1)])]));
 }
 
@@ -185,7 +185,7 @@ fn read_only_anomaly() {
 fn stale_read() {
     forbidden_from(Strict, Phenomenon::Stale, &serial(&[(true, &[w(X, 0, 1)]), (true, &[r(X, 0)])]));
     allowed(&history(&[(true, &[w(X, 0, 1)]), (true, &[r(X, 0)])]));
-    // By way of somebody who saw it.
+    // By way of a transaction that saw it.
     let mut chain = serial(&[(true, &[w(X, 0, 1)]), (true, &[w(Y, 0, 2)]), (true, &[r(X, 0), r(Y, 2)])]);
     forbidden_from(Strict, Phenomenon::Stale, &chain);
     chain.transactions[1].begin = 0;

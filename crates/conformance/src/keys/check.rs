@@ -59,9 +59,9 @@ struct Reading<'h> {
     first: Vec<(u32, u32)>,
     /// Of each transaction: it counts.
     committed: Vec<bool>,
-    /// Of each write: who wrote it, if it was the last one of its key in a transaction that counts.
+    /// Of each write: the transaction that wrote it, if it was the last one of its key in a transaction that counts.
     writer: Vec<u32>,
-    /// Of each write: who overwrote it.
+    /// Of each write: the transaction that overwrote it.
     next: Vec<u32>,
     worst: Option<Anomaly>,
 }
@@ -122,7 +122,7 @@ impl<'h> Reading<'h> {
         self.all().filter(|t| self.committed[t.id as usize])
     }
 
-    /// Who wrote a version of this key, and the write's number. `None`: nobody did.
+    /// The transaction that wrote a version of this key, and the write's number. `None`: none did.
     fn look_up(&self, key: u16, version: Version) -> Option<(u32, u32)> {
         let log = self.history.logs.get(version.thread())?;
         let entry = log.entries.get(version.number())?;
@@ -141,7 +141,7 @@ impl<'h> Reading<'h> {
         }
     }
 
-    /// Who does not know whether it committed, did, if somebody who did has seen it.
+    /// A transaction that does not know whether it committed, did, if one that did has seen it.
     fn follow_unknown(&mut self) {
         let mut sure: Vec<u32> = self.all_committed().map(|t| t.id).collect();
         while let Some(id) = sure.pop() {

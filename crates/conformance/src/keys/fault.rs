@@ -3,7 +3,7 @@
 /// Ways to be wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Changes go to everybody at once, and stay.
+    /// Changes are visible to all transactions at once, and stay.
     InPlace,
     /// Reads see what others have not committed.
     DirtyRead,

@@ -320,7 +320,7 @@ fn g2_item<S: Subject>(s: &Arc<S>) {
     });
 }
 
-/// Write skew with one who reads what is old by then.
+/// Write skew with a transaction that reads what is old by then.
 fn g2_item_read_late<S: Subject>(s: &Arc<S>) {
     each_level(&**s, TWO, |stage| {
         let [mut t1, mut t2] = stage.actors();
@@ -374,7 +374,7 @@ fn g2_two_edges<S: Subject>(s: &Arc<S>) {
     });
 }
 
-/// Who begins after a commit sees it.
+/// A transaction that begins after a commit sees it.
 fn acknowledged<S: Subject>(s: &Arc<S>) {
     each_level(&**s, TWO, |stage| {
         if !stage.real_time {

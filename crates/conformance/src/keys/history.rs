@@ -1,7 +1,7 @@
 //! What many transactions did, in eight bytes for each read.
 //!
 //! Every written value names itself: which transaction wrote it, as its how-manyeth write. That is its [`Version`]; a read names the
-//! version it found, and so its writer. A delete leaves no value, yet is a version too: who finds nothing and cannot say which
+//! version it found, and so its writer. A delete leaves no value, yet is a version too: a reader that finds nothing and cannot say which
 //! delete, says nothing.
 
 use tx::Isolation;
@@ -169,12 +169,12 @@ impl Log {
 #[derive(Debug, Default)]
 pub struct History {
     pub(super) logs: Vec<Log>,
-    /// Whether who begins after a commit must see it, at every level.
+    /// Whether a transaction that begins after a commit must see it, at every level.
     pub(super) real_time: bool,
 }
 
 impl History {
-    /// Of these threads. `real_time`: who begins after a commit must see it, at every level; otherwise strict transactions must.
+    /// Of these threads. `real_time`: a transaction that begins after a commit must see it, at every level; otherwise strict transactions must.
     ///
     /// # Panics
     /// If the logs are not in order of their threads.

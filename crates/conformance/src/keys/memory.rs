@@ -131,7 +131,7 @@ impl State {
     fn install(&mut self, at: u64, key: Vec<u8>, value: Value) {
         let oldest = self.active.values().min().copied().unwrap_or(self.now);
         let versions = self.keys.entry(key).or_default();
-        // Whoever runs sees the newest one that is old enough, or a newer one.
+        // A transaction that runs sees the newest one that is old enough, or a newer one.
         let needed = versions.iter().rposition(|version| version.at <= oldest.saturating_sub(2)).unwrap_or(0);
         versions.drain(..needed);
         versions.push(Version { at, value });
@@ -173,7 +173,7 @@ impl MemoryTx<'_> {
         if let Some(doom) = self.doom() {
             return Err(Error::Doomed { first: doom.first });
         }
-        // Whether the key was there is not a read: who writes it needs no more.
+        // Whether the key was there is not a read: a writer needs no more.
         let there = match self.writes.get(key) {
             Some(own) => own.is_some(),
             None => {

@@ -78,7 +78,7 @@ pub trait Subject: Send + Sync + 'static {
         level
     }
 
-    /// Whether who begins after a commit sees it, at every level. Without, only strict transactions are asked to.
+    /// Whether a transaction that begins after a commit sees it, at every level. Without, only strict transactions are asked to.
     fn real_time(&self) -> bool {
         true
     }

@@ -180,7 +180,7 @@ fn how_many<X: KvTx>(tx: &X, keys: &Keys) -> Result<usize> {
     Ok(count)
 }
 
-/// Whoever finds less than three of a kind adds one, under a name of its own: there are never four.
+/// A transaction that finds less than three of a kind adds one, under a name of its own: there are never four.
 fn no_more_than<S: Subject>(s: &Arc<S>) {
     const KINDS: u64 = 4;
     for level in serializable(&**s) {

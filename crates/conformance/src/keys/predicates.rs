@@ -231,7 +231,7 @@ fn beside_own_inserts<S: Subject>(s: &Arc<S>) {
     );
 }
 
-/// Puts or deletes many keys around `middle`, none of them in `middle0..middle9`. Who is not alone may fail.
+/// Puts or deletes many keys around `middle`, none of them in `middle0..middle9`. A transaction that is not alone may fail.
 fn around<S: Subject>(stage: &Stage<'_, S>, middle: &str, put: bool, alone: bool) {
     for part in 0..6 {
         let mut t = stage.begin();
@@ -278,7 +278,7 @@ fn moved<S: Subject>(s: &S, grows: bool) {
         t1.put("y", 2);
         t2.commit();
         t1.commit();
-        // Who has seen the moving may fail for it.
+        // A transaction that has seen the moving may fail for it.
         if stage.kept >= Isolation::Serializable {
             stage.skew(&[&t1, &t2]);
         }

@@ -1,6 +1,6 @@
 //! Random transactions of several threads, and the [`History`] of what they did.
 //!
-//! A value holds its own [`Version`], which names its writer, and bytes that follow from it. Each key has a *marker*, a key that whoever deletes it
+//! A value holds its own [`Version`], which names its writer, and bytes that follow from it. Each key has a *marker*, a key that every delete of it
 //! writes as well: the marker's version tells which delete a reader of both saw. Inserts only read the marker, and most
 //! readers leave it alone, so that it does not stand between a store and its phantoms.
 
@@ -26,7 +26,7 @@ pub struct Plan {
     pub keys: u16,
     /// Levels to draw from: asked for, and kept.
     pub levels: Vec<(Isolation, Isolation)>,
-    /// Who begins after a commit must see it, at every level.
+    /// A transaction that begins after a commit must see it, at every level.
     pub real_time: bool,
     /// Runs under a scheduler.
     pub scheduled: bool,

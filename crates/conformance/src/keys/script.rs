@@ -66,7 +66,7 @@ pub(super) struct Stage<'s, S: Subject> {
     store: &'s S::Store,
     pub(super) level: Isolation,
     pub(super) kept: Isolation,
-    /// Who begins after a commit sees it.
+    /// A transaction that begins after a commit sees it.
     pub(super) real_time: bool,
     skews: bool,
 }

@@ -191,7 +191,7 @@ fn free_against_write<S: Subject>(s: &S) {
     }
 }
 
-/// What a transaction reads stays, even if somebody frees the object and others want the space.
+/// What a transaction reads stays, even if another transaction frees the object and others want the space.
 fn free_against_read<S: Subject>(s: &S) {
     let engine = s.fresh();
     let number = numbers(&engine, 1)[0];

@@ -90,7 +90,7 @@ fn nobody_sees_half<S: Subject>(s: &S) {
     }
 }
 
-/// Who cannot roll back says so, once something was changed.
+/// An engine that cannot roll back says so, once something was changed.
 fn no_rollback_is_said<S: Subject>(s: &S) {
     if s.atomic() {
         return;

@@ -27,7 +27,7 @@ pub struct Bank {
     pub clerks: [PPtr<[u64; 8]>; CLERKS],
 }
 
-/// What somebody has.
+/// The money of one owner.
 #[derive(Clone, Copy, Debug, Persist)]
 #[repr(C)]
 pub struct Account {
@@ -48,7 +48,7 @@ struct Receipt {
 /// One transfer, which an engine may log as a call.
 pub struct Transfer;
 
-/// From whom to whom, and by whom.
+/// From which account to which, and by which clerk.
 #[derive(Clone, Copy, Debug, Persist)]
 #[repr(C)]
 pub struct Order {

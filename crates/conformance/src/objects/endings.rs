@@ -149,7 +149,7 @@ fn readers_end_anyhow<S: Subject>(s: &S) {
     assert_untouched(&engine, &numbers);
 }
 
-/// It never commits, and keeps nobody from other objects.
+/// It never commits, and keeps no transaction from other objects.
 fn forgotten<S: Subject>(s: &S) {
     let engine = s.fresh();
     let numbers = sevens(&engine);

@@ -1,4 +1,4 @@
-//! An error dooms the transaction, whoever ignores it.
+//! An error dooms the transaction, even if the caller ignores it.
 
 use pmem::PPtr;
 use tx::{Doom, Engine, Error, Result, Transaction, Typed};

@@ -1,4 +1,4 @@
-//! Pointers that mean nothing: an error, never bytes of somebody else.
+//! Pointers that mean nothing: an error, never bytes of another object.
 
 use pmem::{OFFSET_MAX, PPtr};
 use tx::{Engine, Error, Range, ToRange, Transaction, Typed};
@@ -112,7 +112,7 @@ fn over_the_end<S: Subject>(s: &S) {
     }
 }
 
-/// True for the bytes of the root cell's object, which anybody may see.
+/// True for the bytes of the root cell's object, which every transaction may see.
 fn is_root<E: Engine>(engine: &E, ptr: PPtr<u8>) -> bool {
     run(engine, |tx| {
         let root = tx.root_cell().cast::<u8>();

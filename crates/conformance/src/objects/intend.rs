@@ -23,7 +23,7 @@ fn then_written<S: Subject>(s: &S) {
         tx.intend(&[])?;
         *tx.write(numbers[0])? = 1;
         tx.bytes_mut(at(10, 20).at, 20)?.fill(2);
-        tx.bytes_mut(at(150, 50).at, 50)?.fill(3); // nobody said so
+        tx.bytes_mut(at(150, 50).at, 50)?.fill(3); // not declared
         *tx.write(numbers[1])? = 4;
         tx.intend(&[numbers[0].range()])?; // later than the write
         *tx.write(numbers[0])? += 4;

@@ -9,10 +9,10 @@ use super::subject::{Concurrency, Subject};
 use super::support::numbers;
 use crate::check::Check;
 
-/// A name, and who does what, step by step as the literature writes it: `w1x` is a write of transaction 1 to x.
+/// A name, and which transaction does what, step by step as the literature writes it: `w1x` is a write of transaction 1 to x.
 type Named = (&'static str, &'static str);
 
-/// Nobody may see an anomaly of its level; somebody gets on.
+/// No transaction may see an anomaly of its level; at least one gets on.
 const ANOMALIES: &[Named] = &[
     ("g0", "b0 b1 w0x w1x w1y w0y c0 c1"),
     ("g1a", "b0 b1 w0x r1x a0 r1x c1"),
@@ -33,14 +33,14 @@ const ANOMALIES: &[Named] = &[
     ("stale_read_by_hearsay", "b0 w0x c0 b1 r1x w1y c1 b2 r2y r2x c2"),
 ];
 
-/// Everybody commits: no engine has a reason to refuse.
+/// Every commit succeeds: no engine has a reason to refuse.
 const HARMLESS: &[Named] = &[
     ("one_after_the_other", "b0 w0x w0y c0 b1 r1x w1y c1 b2 w2x a2 b3 r3x r3y c3"),
     ("different_objects", "b0 b1 w0x w1y w0x r1y c0 c1"),
     ("readers_share", "b0 b1 r0x r1x r0y r1y c0 c1"),
 ];
 
-/// Everybody commits where there are versions.
+/// Every commit succeeds where there are versions.
 const READERS_AND_WRITERS: &[Named] = &[
     ("readers_do_not_stop_writers", "b0 r0x b1 w1x c1 r0x r0y c0"),
     ("writers_do_not_stop_readers", "b0 w0x b1 r1x c0 r1y c1"),
@@ -83,7 +83,7 @@ fn script(text: &str) -> Vec<(usize, Do)> {
     text.split(' ').map(step).collect()
 }
 
-/// Who is not told to abort may still be refused, if another one is.
+/// A transaction that is not told to abort may still be refused, if another one is.
 fn somebody(committed: usize, script: &Script) -> bool {
     committed > 0 || script.iter().any(|(_, step)| matches!(step, Abort))
 }

@@ -6,7 +6,7 @@
 //! | `plain` | lists of checks that are plain functions |
 //! | `support` | steps that checks have in common |
 //! | `stage` | scripts of several transactions, played step by step or by threads |
-//! | `bank` | clerks who move money while something else is done to the engine, for the tests of engines |
+//! | `bank` | clerks that move money while something else is done to the engine, for the tests of engines |
 
 mod alloc;
 mod atomicity;

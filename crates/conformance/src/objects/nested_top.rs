@@ -111,7 +111,7 @@ where
     ok(put(&mut tx, a, 5));
     ok(tx.commit());
     assert_eq!(values(&engine, &[a, b]), [5, 4]);
-    // Nobody holds anything any longer.
+    // No lock is held any longer.
     std::thread::scope(|scope| {
         let other = || {
             let mut tx = begin(&engine);

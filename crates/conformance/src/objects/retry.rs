@@ -71,7 +71,7 @@ fn counter<S: Subject>(s: &S) {
     }
 }
 
-/// The sum stays, for everybody at any time.
+/// The sum stays, for every transaction at any time.
 fn transfers<S: Subject>(s: &S) {
     const ACCOUNTS: usize = 6;
     const ROUNDS: u64 = 150;

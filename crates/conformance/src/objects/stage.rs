@@ -1,6 +1,6 @@
 //! Transactions that take turns as a script says, each on a thread of its own.
 //!
-//! Who is refused, and when, is the engine's affair: it may fail a step, fail the commit, or keep a step waiting. Asserted is what
+//! Which transaction is refused, and when, is the engine's affair: it may fail a step, fail the commit, or keep a step waiting. Asserted is what
 //! came of it, as a [`History`].
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -18,13 +18,13 @@ use crate::history::{Event, History, Record};
 pub(super) enum Do {
     Begin,
     Read(usize),
-    /// To a value that nobody else writes; the actor reads it back.
+    /// To a value that no other actor writes; the actor reads it back.
     Write(usize),
     Commit,
     Abort,
 }
 
-/// Who does what, in this order.
+/// Which actor does what, in this order.
 pub(super) type Script = [(usize, Do)];
 
 /// How long a step may take before it counts as waiting for another actor, and the script goes on. No verdict depends on it.
@@ -58,7 +58,7 @@ pub(super) fn play<E: Engine + Sync>(
             // An actor that has panicked is joined below.
             let _ = cues[actor].send(step);
             owed[actor] += 1;
-            // Who waits already has its later steps queued.
+            // An actor that waits has its later steps queued already.
             let limit = if owed[actor] == 1 { policy } else { Duration::ZERO };
             while owed[actor] > 0
                 && let Ok(done) = ended.recv_timeout(limit)

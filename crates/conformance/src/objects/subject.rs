@@ -54,7 +54,7 @@ pub const ROOM: u64 = 32 << 20;
 /// How an engine keeps transactions apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Concurrency {
-    /// Who uses an object keeps others from it; every level is strict.
+    /// A transaction that uses an object keeps others from it; every level is strict.
     Locks,
     /// Readers see old versions; levels differ.
     Versions,

@@ -1,4 +1,4 @@
-//! Who sees which changes, and when.
+//! Which transactions see which changes, and when.
 
 use pmem::PPtr;
 use tx::{Error, Transaction, Typed};

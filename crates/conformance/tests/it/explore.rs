@@ -52,7 +52,7 @@ fn finds_a_deadlock() {
     }));
 }
 
-/// Who holds a lock must not look like who wants it.
+/// The thread that holds a lock must not look like one that wants it.
 #[test]
 fn tells_threads_apart() {
     let real = thread_number();

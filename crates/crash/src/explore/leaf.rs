@@ -16,7 +16,7 @@ use crate::violation::Violation;
 const STABLE_MAX: usize = 4096;
 /// Recoveries between two searches for stores that the model could not see.
 const STRAY_EVERY: u64 = 256;
-/// Who holds a recovery memory between two recoveries: its level, its frame, and who explores.
+/// Holders of a recovery memory between two recoveries: its level, its frame, and the explorer.
 const HOLDERS: usize = 3;
 
 /// An image that was recovered, checked, and recovered once more.
@@ -108,7 +108,7 @@ fn after_a_crash(mut violation: Violation) -> Violation {
     violation
 }
 
-/// Whoever keeps the memory of a recovery could still store there.
+/// A check that keeps the memory of a recovery could still store there.
 pub(super) fn is_closed(child: &Arc<Sim>) -> Result<(), Violation> {
     if Arc::strong_count(child) > HOLDERS {
         return Err(Violation::new("the check ended with its memory still open: close or drop the pool in it"));

@@ -13,7 +13,7 @@ impl Sim {
     // ---- after a sync that failed ----
 
     /// What the page cache has is synced, and what an earlier, failed sync gave up is dropped: from here on the program reads what
-    /// the medium has. The model takes it that nothing of what was given up arrived. Whoever opens a file that was not closed has to do
+    /// the medium has. The model takes it that nothing of what was given up arrived. A program that opens a file that was not closed has to do
     /// this before trusting what it reads; `pmem` does, and opening a pool on this memory includes it. Other models have no such cache.
     pub fn forget_cached(&self) {
         if !matches!(self.model, Model::File { .. }) {

@@ -130,7 +130,7 @@ impl Sim {
         mix_pair(state.leaf_hash, self.len.load(Relaxed))
     }
 
-    /// What recovery has read so far, unless it is one that nobody will look up, and the hash to look it up by.
+    /// What recovery has read so far, unless it is one that will not be looked up, and the hash to look it up by.
     pub(crate) fn trace<R>(&self, see: impl FnOnce(&[(u32, u32)], u64) -> R) -> Option<R> {
         let state = self.state.lock();
         let &[len] = &state.image.lens[..] else { return None };

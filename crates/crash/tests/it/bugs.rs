@@ -394,7 +394,7 @@ fn a_store_behind_the_back_of_the_model_is_noticed() {
         },
         |sim, _| {
             let words = (0..10).map(|word| read(sim, word * 8)).collect();
-            // SAFETY: in bounds and aligned; nobody else uses this memory during the check.
+            // SAFETY: in bounds and aligned; nothing else uses this memory during the check.
             unsafe { sim.base().cast::<u64>().add(1024).write_volatile(1) };
             words
         },

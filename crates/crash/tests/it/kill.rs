@@ -110,7 +110,7 @@ fn what_was_not_flushed_before_a_kill_needs_a_flush_of_its_own_except_in_a_file(
     }
 }
 
-/// A line that is on its way arrives, whoever dies: the kernel that ends a process orders what its processors had in flight.
+/// A line that is on its way arrives, whichever process dies: the kernel that ends a process orders what its processors had in flight.
 #[test]
 fn what_was_flushed_before_a_kill_stays() {
     for model in [Model::Words, Model::Lines] {
@@ -319,7 +319,7 @@ fn each_drain_fails_once() {
     assert_eq!(reports.iter().map(|r| r.fail_drain).collect::<Vec<_>>(), [Some(1), Some(2), Some(3)]);
     reports.iter().for_each(crash::Report::expect_clean);
     assert_eq!(run_failing_drains(synced(nothing, false), &file, 2).len(), 2);
-    // Who syncs again, and believes that: a false success behind every failure.
+    // A program that syncs again, and believes that: a false success behind every failure.
     let all = run_failing_drains(synced(nothing, true), &file.clone().stop_at_first(false), 10);
     assert_eq!(all.len(), 3);
     for report in &all {

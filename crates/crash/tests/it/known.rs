@@ -121,7 +121,7 @@ fn the_kill_at_the_end_of_a_crash_point_is_not_starved() {
     };
     let check = |sim: &Arc<Sim>, _: &_| {
         let words = (0..40).map(|word| read(sim, word * 8)).collect::<Result<Vec<_>, _>>()?;
-        // Nobody has flushed them, before the kill or since.
+        // They were not flushed, before the kill or since.
         sim.drain().map_err(Violation::detected)?;
         Ok(words)
     };

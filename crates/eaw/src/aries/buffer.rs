@@ -56,7 +56,7 @@ impl Held {
 }
 
 struct Frame {
-    /// Those who use it, or wait for that: it keeps its page meanwhile.
+    /// Threads that use it, or wait for that: it keeps its page meanwhile.
     pins: AtomicU32,
     held: Mutex<Held>,
 }
@@ -109,7 +109,7 @@ impl Buffer {
         Ok(count)
     }
 
-    /// Does something with a page, which nobody else has meanwhile.
+    /// Does something with a page, which no other thread has meanwhile.
     pub(super) fn with<R>(&self, wal: &Wal, number: u64, act: impl FnOnce(&mut Held) -> Result<R>) -> Result<R> {
         let frame = loop {
             let mut table = self.table.lock();
@@ -133,7 +133,7 @@ impl Buffer {
         done
     }
 
-    /// Reads a page into a frame that nobody uses; none if there is none.
+    /// Reads a page into a frame that is not in use; none if there is none.
     fn load(&self, wal: &Wal, table: &mut Table, number: u64) -> Result<Option<usize>> {
         for _ in 0..3 * self.frames.len() {
             let at = table.hand;
@@ -143,7 +143,7 @@ impl Buffer {
                 continue;
             }
             let Some(mut held) = frame.held.try_lock() else { continue };
-            // Asked again with the latch: who cleans pins a page without the table's lock.
+            // Asked again with the latch: a thread that cleans pins a page without the table's lock.
             if frame.pins.load(Acquire) > 0 && wal.steps.has(Step::AskAgain) {
                 continue;
             }
@@ -165,7 +165,7 @@ impl Buffer {
         Ok(None)
     }
 
-    /// Writes a page, and with it others that nobody uses. Under the table's lock.
+    /// Writes a page, and with it others that are not in use. Under the table's lock.
     fn write_others<'a>(&'a self, wal: &Wal, at: usize, held: MutexGuard<'a, Held>) -> Result<MutexGuard<'a, Held>> {
         let mut batch = vec![held];
         for step in 1..self.frames.len() {
@@ -193,7 +193,7 @@ impl Buffer {
         self.disk.lock().write(self.first, pages)
     }
 
-    /// Nobody else cleans, or makes a checkpoint, meanwhile.
+    /// No other thread cleans, or makes a checkpoint, meanwhile.
     fn alone(&self, wal: &Wal) -> Option<MutexGuard<'_, ()>> {
         wal.steps.has(Step::CleanAlone).then(|| self.cleaning.lock())
     }
@@ -211,7 +211,7 @@ impl Buffer {
         dirty.sort_unstable_by_key(|(since, _)| *since);
         dirty.truncate(dirty.len().saturating_sub(left));
         for batch in dirty.chunks(BATCH) {
-            // Each is pinned while it is on its way: nobody reads it from the medium before it is there.
+            // Each is pinned while it is on its way: no thread reads it from the medium before it is there.
             let (mut pages, mut pinned) = (Vec::new(), Vec::new());
             for (_, frame) in batch {
                 let mut held = frame.held.lock();
@@ -237,7 +237,7 @@ impl Buffer {
         Ok(())
     }
 
-    /// Pages that were changed and not written, each with the first change that it lacks; nobody cleans while `act` has them.
+    /// Pages that were changed and not written, each with the first change that it lacks; no thread cleans while `act` has them.
     pub(super) fn with_dirty<R>(&self, wal: &Wal, act: impl FnOnce(Vec<(u64, u64)>) -> Result<R>) -> Result<R> {
         let _cleaning = self.alone(wal);
         let mut dirty = Vec::new();

@@ -28,7 +28,7 @@ impl Cleaner {
         let (core, stopped, pool) = (Arc::clone(core), Arc::clone(&stop), core.pool.clone());
         let thread = std::thread::spawn(move || {
             while stopped.tick(TICK) {
-                // An error is somebody else's to see, too: who writes there next.
+                // The next thread that writes there sees an error, too.
                 if let Err(error) = once(&core) {
                     tracing::warn!(%error, "the cleaner of a store of records ends");
                     return;

@@ -22,11 +22,11 @@ pub enum Step {
     KeepActive,
     /// The log is kept from the first change on that a page lacks.
     KeepDirty,
-    /// Nobody makes a checkpoint while another one writes pages.
+    /// No thread makes a checkpoint while another one writes pages.
     CleanAlone,
     /// A page that is on its way to the medium keeps its frame.
     PinWritten,
-    /// Who takes a frame asks whether it is free when nobody else can take it.
+    /// A thread that takes a frame asks whether it is free when no other can take it.
     AskAgain,
     /// A checkpoint is durable before the master record says where it is.
     CheckpointFirst,

@@ -13,8 +13,8 @@
 //! | analysis, redo, undo | `restart` |
 //! | pages that are torn | `disk`: they are written to a buffer first |
 //!
-//! Tuned as a store of today: records are laid out in the log by the threads that make them, and one barrier is for all who wait for it; only bytes that differ are logged; a
-//! cleaner writes pages in batches. What a transaction undoes it has in memory; the log is read at a restart only.
+//! Tuned as a store of today: records are laid out in the log by the threads that make them, and one barrier is for all threads that wait for it; only bytes
+//! that differ are logged; a cleaner writes pages in batches. What a transaction undoes it has in memory; the log is read at a restart only.
 //!
 //! As in MARS, a record is in a slot of its own, the slots of a page are of one size, and where records are is in memory.
 //!
@@ -145,13 +145,13 @@ impl Options {
         Self { frames: pages.clamp(4, 4 << 20), ..self }
     }
 
-    /// Whether a thread writes pages and makes checkpoints while others work. Without it that is done by who finds the log half full.
+    /// Whether a thread writes pages and makes checkpoints while others work. Without it that is done by a thread that finds the log half full.
     #[must_use]
     pub fn cleaner(self, is_on: bool) -> Self {
         Self { cleans: is_on, ..self }
     }
 
-    /// Who finds the log full of what others have not committed waits so long for them, before `LogFull`: a second unless told otherwise.
+    /// A transaction that finds the log full of what others have not committed waits so long for them, before `LogFull`: a second unless told otherwise.
     #[must_use]
     pub fn timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
@@ -309,7 +309,7 @@ struct Core {
     master: Mutex<TwoSlot<Master>>,
     /// Transactions that have logged something: a number that none of their records is below.
     active: Mutex<BTreeMap<Owner, u64>>,
-    /// Who makes slots has it.
+    /// A thread that makes slots has it.
     making: Mutex<()>,
     /// Bytes of log that are about to be written, or that it takes to undo all that is not committed.
     owed: AtomicU64,
@@ -409,7 +409,7 @@ impl Aries {
         }
         pool.set_unsettled(false);
         match pool.close() {
-            // Somebody else has something in it, and closes it.
+            // Another owner has something in it, and closes it.
             Err(pmem::Error::InUse { .. }) => Ok(()),
             other => Ok(other?),
         }

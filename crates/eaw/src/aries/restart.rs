@@ -159,7 +159,7 @@ impl Core {
         Ok(())
     }
 
-    /// The newest change first, whoever's it is.
+    /// The newest change first, whichever transaction's it is.
     fn undo(&self, mut losers: BTreeMap<u64, Vec<Loss>>, done: &mut Restart) -> Result<()> {
         let mut scratch = Vec::new();
         done.losers = losers.values().filter(|losses| !losses.is_empty()).count() as u64;
@@ -232,7 +232,7 @@ impl Core {
             })?;
             let space = self.shared.space.get_mut();
             if is_damaged {
-                // Nothing is put there; its slots are as many as nobody is told of.
+                // Nothing is put there: the page counts as one slot that is never free.
                 space.has_slots(page, (self.page - LINE) as u32);
                 lost += 1;
                 if !damaged.contains(&page) {

@@ -1,7 +1,7 @@
 //! Room in the log, and checkpoints, which make it.
 //!
-//! Invariant: what is free is enough to undo all that is open, to end it, and for a checkpoint; so nobody is left with a transaction that can neither go on nor back, and a restart ends.
-//! A change is logged when there is room for it and for undoing it.
+//! Invariant: what is free is enough to undo all that is open, to end it, and for a checkpoint; so no thread is left with a transaction that can neither go on
+//! nor back, and a restart ends. A change is logged when there is room for it and for undoing it.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::{Core, Master};
 use crate::error::{Error, Result};
 use crate::records::locks::Owner;
 
-/// Who waits for others looks again so often.
+/// A transaction that waits for others looks again so often.
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// What a record takes besides bytes of pages: its header, the log's, and alignment.

@@ -8,7 +8,7 @@ use pmem::{Area, Domain, Pool};
 use super::layout::REGION_KIND;
 use crate::error::{Error, Result};
 
-/// A piece of the log; whoever has it, has its bytes.
+/// A piece of the log; its owner has its bytes.
 #[derive(Debug)]
 pub(super) struct Chunk {
     pub(super) number: u32,
@@ -139,7 +139,7 @@ impl Chunks {
         self.add_region(more)
     }
 
-    /// The chunk of this number, while nobody has it: at open, nobody has any.
+    /// The chunk of this number, while no transaction has it: at open, none has any.
     pub(super) fn get(&self, number: u64) -> Option<&Area> {
         self.all.get(usize::try_from(number).ok()?)?.as_ref()
     }

@@ -33,7 +33,7 @@ const QUICK_MAX: u64 = 16 << 10;
 /// A sleeper looks by itself after this long.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// A transaction that is durable. When this is dropped, it is in the files, unless others that have a number before it are on their way; whoever reads there sees to it. On files
+/// A transaction that is durable. When this is dropped, it is in the files, unless others that have a number before it are on their way; a reader there applies it. On files
 /// it stays in the log for some commits more, where reads find it.
 ///
 /// Between the two there is time to tell others: they need not wait for the copying.
@@ -56,7 +56,7 @@ impl Drop for Committed<'_> {
         if self.array.check_process().is_err() {
             return; // it is the parent's to do, and a lock may be held by a thread that is not here
         }
-        // As far as those before it are durable. If it cannot be applied yet, somebody else does it: who reads there, or commits next.
+        // As far as those before it are durable. If it cannot be applied yet, another thread does it: one that reads there, or commits next.
         let mut states: States<'_> = self.members.iter().map(|m| self.array.members[*m].lock()).collect();
         if let Err(error) = self.array.apply_now(&self.members, &mut states) {
             // After a barrier failed. The log has it.
@@ -65,7 +65,7 @@ impl Drop for Committed<'_> {
     }
 }
 
-/// A commit between its number and its drain: if it does not get there, nobody knows whether it happened. Or what is done for others with a drain.
+/// A commit between its number and its drain: if it does not get there, it is unknown whether it happened. Or what is done for others with a drain.
 struct Underway<'a> {
     array: &'a Array,
     is_done: bool,
@@ -170,8 +170,8 @@ impl Array {
         Ok(Committed { array: self, sequence, members })
     }
 
-    /// Writes it in one piece, if the medium takes it so, and no log has anything for that place: recovery would apply that over it. Nor while somebody commits here: then a log
-    /// costs less, as commits that come at the same time share a barrier.
+    /// Writes it in one piece, if the medium takes it so, and no log has anything for that place: recovery would apply that over it. Nor while a transaction
+    /// commits here: then a log costs less, as commits that come at the same time share a barrier.
     pub(super) fn write_whole(&self, file: &File, offset: u64, data: &[u8]) -> Result<bool> {
         self.check_usable()?;
         let len = data.len() as u64;
@@ -278,7 +278,7 @@ impl Array {
         Ok(Pool::drain_all(&pools.collect::<SmallVec<[&Pool; 2]>>())?)
     }
 
-    /// What this commit does for others at a member, if nobody else does.
+    /// What this commit does for others at a member, if no other does.
     fn take_duty(&self, member: usize, state: &mut State, always: bool) -> Result<Duty> {
         if !(always || state.is_due()) {
             return Ok(Duty::default());
@@ -378,7 +378,7 @@ impl Array {
         Ok(())
     }
 
-    /// Who changes the order does it under its lock, and then looks for sleepers; so it sees this one, or this one sees the change.
+    /// A thread that changes the order does it under its lock, and then looks for sleepers; so it sees this one, or this one sees the change.
     fn sleep(&self, is_there: &impl Fn(&Order) -> bool) {
         self.sleepers.fetch_add(1, SeqCst);
         pmem::sync::park_while(self.address(), LOOK, || {

@@ -34,9 +34,9 @@ pub enum Step {
     RetireInOrder,
     /// The log of a transaction is used again when the mark has passed it in both slots.
     MarkTwice,
-    /// Who reads bytes of what is durable waits until it is applied.
+    /// A thread that reads bytes of what is durable waits until it is applied.
     WaitApplied,
-    /// Who reads sees what is durable and in the log only.
+    /// A reader sees what is durable and in the log only.
     ReadLate,
     /// What goes to a file without a log goes there in one piece.
     Whole,

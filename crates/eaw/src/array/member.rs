@@ -38,8 +38,8 @@ pub(super) struct State {
     spare: Vec<Box<Part>>,
     /// Memory for drafts: few of them, which stay in the cache.
     drafts: Vec<Vec<u8>>,
-    /// Parts in the order of numbers: first those that are washed, whose logs wait for the mark; then those that somebody washes; then those that are applied; then those
-    /// that are checksummed. A part does not move: these ends do.
+    /// Parts in the order of numbers: first those that are washed, whose logs wait for the mark; then those that are being washed; then those that are applied;
+    /// then those that are checksummed. A part does not move: these ends do.
     held: VecDeque<Held>,
     washed: usize,
     washing: usize,
@@ -58,7 +58,7 @@ pub(super) struct State {
 pub(super) struct When {
     /// So many parts are washed together.
     pub(super) every: usize,
-    /// What is durable stays in the log until as many wait as are washed together: a sync writes pages, not lines, and those of the files are elsewhere than those of the log. Whoever reads
+    /// What is durable stays in the log until as many wait as are washed together: a sync writes pages, not lines, and those of the files are elsewhere than those of the log. A reader
     /// looks into the log first.
     pub(super) is_late: bool,
 }
@@ -312,7 +312,7 @@ impl State {
     }
 }
 
-/// Nobody reads it any more.
+/// It is not read any more.
 fn take_draft(drafts: &mut Vec<Vec<u8>>, part: &mut Part) {
     if part.draft.capacity() > 0 {
         part.draft.clear();

@@ -49,11 +49,11 @@
 //! next to each other, in the slot of its TID, as far as they fit; and what is durable stays in the log until a quarter of the TIDs wait, or the log is half full. Then a commit applies
 //! it before it takes its number, and the next two commits move the mark.
 //!
-//! | what must hold | who sees to it | what fails without |
+//! | what must hold | what sees to it | what fails without |
 //! |---|---|---|
 //! | a read has what is durable below the member's limit: the file's bytes, and over them those that are in the log only, in the order of numbers | `State::read_late`, under the locks of all members that are read | `Step::ReadLate`; `late.rs`, `model.rs` |
-//! | a read that meets what is not below the limit waits, so that nobody sees half | `Array::read` | `Step::WaitApplied`, with readers in `overtaking` |
-//! | the mark passes what is applied and drained, never what is in the log only: `washed` counts applied parts, whose stores precede the drain of who washes | `Array::take_duty`, `State::done` | `Step::ApplyFirst`, `Step::WashFirst` |
+//! | a read that meets what is not below the limit waits, so that no reader sees half | `Array::read` | `Step::WaitApplied`, with readers in `overtaking` |
+//! | the mark passes what is applied and drained, never what is in the log only: `washed` counts applied parts, whose stores precede the washer's drain | `Array::take_duty`, `State::done` | `Step::ApplyFirst`, `Step::WashFirst` |
 //! | nothing is applied beyond the limit: what is not durable stays away from the files | `Array::take_duty`, `Array::apply_now` | `Step::ApplyLate` |
 //! | a slot is stored to when its TID is free: both slots of the mark have passed what it holds, at every member | `Tids`, `State::done` | `Step::MarkTwice` |
 //! | metadata and data in a slot count if they verify: a torn write may have brought the line alone | `recovery` | `Step::VerifyMeta`, `Step::VerifyData` |
@@ -123,7 +123,7 @@ use tid::Tids;
 
 /// So often a transaction looks for a TID that others have not taken before it.
 const BEGIN_TRIES: u32 = 1000;
-/// A reader to whom new bytes have come so often, while it waited for those that were there, lets nobody begin to commit.
+/// A reader to which new bytes have come so often, while it waited for those that were there, lets no transaction begin to commit.
 const READ_TRIES: u32 = 4;
 
 /// See [`Array::starving`].
@@ -166,7 +166,7 @@ pub struct Array {
     whole_writes: bool,
     /// Threads that sleep until others are further.
     sleepers: AtomicUsize,
-    /// Readers whom commits have kept from reading again and again: no other begins until they have read.
+    /// Readers that commits have kept from reading again and again: no other begins until they have read.
     starving: AtomicUsize,
     recovered: Recovered,
     #[cfg(any(test, feature = "failpoints"))]
@@ -183,7 +183,7 @@ pub struct Status {
     pub stripe_bytes: u64,
     /// TIDs, and how many are free.
     pub transactions: u32,
-    /// TIDs that are in use by nobody, and whose logs are not needed any more.
+    /// TIDs that no transaction uses, and whose logs are not needed any more.
     pub free: usize,
     /// The number of the newest commit.
     pub last: u64,
@@ -318,7 +318,7 @@ impl Array {
         self.members.iter().all(Member::is_memory)
     }
 
-    /// A key that nobody else has, for what is in the files.
+    /// A key that nothing else has, for what is in the files.
     pub(crate) fn key(&self, name: u64) -> ChecksumKey {
         self.digest.derived(name)
     }
@@ -361,7 +361,7 @@ impl Array {
         pools.into_iter().try_for_each(|pool| {
             pool.set_unsettled(false);
             match pool.close() {
-                // Somebody else has something in it, and closes it.
+                // Another owner has something in it, and closes it.
                 Err(pmem::Error::InUse { .. }) => Ok(()),
                 other => Ok(other?),
             }

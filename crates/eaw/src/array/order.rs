@@ -3,7 +3,7 @@
 //! A transaction's way: *numbered*, and checksummed at its members; *durable*, when their drains are over: it is committed; *applied* to the files, at each member in the order of numbers,
 //! behind those before it; *washed*, when that is persistent; *retired*, when it and all before it are washed everywhere.
 //!
-//! Who commits does not wait for those before it. Who reads bytes of what is durable and not applied yet does, at each member: so nobody sees half.
+//! A transaction that commits does not wait for those before it. A reader of what is durable and not applied yet does, at each member: so none sees half.
 
 use std::collections::VecDeque;
 
@@ -21,7 +21,7 @@ struct AtMember {
     checksummed: VecDeque<u64>,
     /// Numbered here and not washed, in order.
     unwashed: VecDeque<u64>,
-    /// Somebody washes, or moves the mark.
+    /// A thread washes, or moves the mark.
     is_busy: bool,
 }
 
@@ -77,7 +77,7 @@ impl Order {
         self.members.iter().filter_map(|member| member.unwashed.front()).min().copied().unwrap_or(self.next) - 1
     }
 
-    /// Somebody has a number here and is not durable.
+    /// A transaction has a number here and is not durable.
     pub(super) fn is_committing(&self, member: usize) -> bool {
         !self.members[member].checksummed.is_empty()
     }

@@ -43,8 +43,8 @@ pub struct Savepoint {
 
 /// A transaction: what it logs is in the files after [`commit`](Self::commit), all of it or nothing. Dropped, it is aborted.
 ///
-/// It does not keep others away from the bytes that it is going to write: whoever changes the same bytes in several transactions locks them, or lets one thread do it.
-/// Of two that write the same bytes, the one that commits later wins; so does, of two writes of one transaction, the later one.
+/// It does not keep others away from the bytes that it is going to write: a caller that changes the same bytes in several transactions locks them, or lets one
+/// thread do it. Of two that write the same bytes, the one that commits later wins; so does, of two writes of one transaction, the later one.
 ///
 /// A commit consumes it: what is logged cannot be changed afterwards, since that would break the checksum of what was acknowledged.
 ///
@@ -126,7 +126,7 @@ impl<'a> Transaction<'a> {
         Ok(Entry { index, stamp, len })
     }
 
-    /// Writes past the log, at once, to a place whose bytes nobody needs: nobody else reads or writes there before this transaction has ended, and without its commit anything may be
+    /// Writes past the log, at once, to a place of unneeded bytes: nothing else reads or writes there before this transaction has ended, and without its commit anything may be
     /// there. What is placed is durable before the transaction is, which has one barrier more for it, and is on media once. [`LogWrite`](Self::log_write) then says what makes it count.
     ///
     /// False, and nothing is written, if the place is on a file, where a sync more costs more than a copy, or if a log has bytes for it: recovery would write those over it.
@@ -263,7 +263,7 @@ impl<'a> Transaction<'a> {
     /// Gives everything up: nothing changes. No barrier.
     pub fn abort(self) {}
 
-    /// All that was logged becomes durable, and then visible: durable when it returns, and seen by whoever reads there from then on. It does not wait for others; a read of its bytes waits for those
+    /// All that was logged becomes durable, and then visible: durable when it returns, and seen by each reader there from then on. It does not wait for others; a read of its bytes waits for those
     /// that commit at the same time and have a number before it. A barrier for
     /// each pool that has a part, two above [`Options::checksum_max`](super::Options::checksum_max) and behind what was [placed](Self::place).
     ///

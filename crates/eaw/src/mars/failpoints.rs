@@ -8,7 +8,7 @@ pub enum Step {
     BlockFirst,
     /// The headers of new slots are cleared with the block's.
     ClearSlots,
-    /// What is placed past the log goes to a slot that nobody has.
+    /// What is placed past the log goes to a slot that holds no record.
     Elsewhere,
     /// The slot that a record leaves is cleared.
     ClearLeft,

@@ -21,8 +21,8 @@
 //! 1. A slot that a transaction left is given to others when that has committed; one that it took, when it has aborted.
 //! 2. A block's size of slots changes while all of them are free, in one atomic write with the headers of the new ones; a new block's with the number of those that are used, so that
 //!    nothing that is zero is taken for what was never used.
-//! 3. What is placed past the log goes to a slot that nobody has, and to none of its lines that a log writes: the first one, with the header, is logged.
-//! 4. Whoever looks at a record's place has it locked.
+//! 3. What is placed past the log goes to a slot that holds no record, and to none of its lines that a log writes: the first one, with the header, is logged.
+//! 4. A transaction that looks at a record's place has it locked.
 //!
 //! What costs: an update that fits its slot is one write of header and record, an insert too; a delete 32 bytes; a move both. One barrier for a commit, none for what only reads. In memory a large
 //! record moves at its first update in a transaction, if a slot is free without more data files, and is [placed](Transaction::place) there: on media once, for a barrier more ([`Mars::place_min`]).
@@ -201,7 +201,7 @@ impl Header {
     }
 }
 
-/// The data files: each has twice as many blocks as the one before. Who looks for one writes to nothing that others read.
+/// The data files: each has twice as many blocks as the one before. A look-up of one writes to nothing that others read.
 #[derive(Default)]
 struct Segments([OnceLock<File>; SEGMENTS_MAX as usize]);
 
@@ -234,7 +234,7 @@ pub struct Mars {
     /// Of the first one.
     blocks: u64,
     block: u64,
-    /// As it is on the medium. Who changes it, or makes slots, has it: before the lock of the space.
+    /// As it is on the medium. A thread that changes it, or makes slots, has it: before the lock of the space.
     head: Mutex<Header>,
     shared: Shared,
     /// Records of so many bytes are placed past the log.
@@ -360,7 +360,7 @@ impl Mars {
                     }
                     None => {
                         damaged.push(broken(start, "a block"));
-                        // Nothing is put there; its slots are as many as nobody is told of.
+                        // Nothing is put there: the block counts as one slot that is never free.
                         space.has_slots(block, (self.block - LINE) as u32);
                     }
                 }
@@ -481,7 +481,7 @@ impl Mars {
         Ok(())
     }
 
-    /// As many blocks again as there are, and one time more. Who makes slots waits, and nobody else.
+    /// As many blocks again as there are, and one time more. A thread that makes slots waits, and no other.
     fn grow(&self) -> Result<u64> {
         let number = self.segments.len();
         if number == SEGMENTS_MAX {

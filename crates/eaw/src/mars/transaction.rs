@@ -59,7 +59,7 @@ impl<'a> MarsTx<'a> {
         Ok(())
     }
 
-    /// Logs the record at a slot. In one that nobody has, all but its first line is placed there at once, if that is worth it.
+    /// Logs the record at a slot. In one that holds no record, all but its first line is placed there at once, if that is worth it.
     fn write(&mut self, at: u64, id: u64, table: Table, bytes: &[u8], is_new: bool) -> Result<()> {
         let (file, within) = self.store.locate(at)?;
         self.written.insert(id);
@@ -206,7 +206,7 @@ impl RecordTx for MarsTx<'_> {
         match tx.commit() {
             Ok(committed) => {
                 self.session.committed(self.store.has(Step::LeftLater));
-                drop(committed); // behind the locks: whoever reads there sees to it
+                drop(committed); // behind the locks: a reader there sees to it
                 Ok(())
             }
             Err(error) => {

@@ -1,7 +1,7 @@
 //! Locks on records, shared and exclusive, kept until their transaction ends.
 //!
-//! Each record that somebody has or wants has a queue, and they come in its order, but for a transaction that reads a record and wants to write it: that goes first. Who waits looks
-//! whether a circle of transactions wait for each other, before it sleeps and each time it wakes; then it does not wait.
+//! Each record that a transaction has or wants has a queue, and they come in its order, but for a transaction that reads a record and wants to write it: that
+//! goes first. One that waits looks whether a circle of transactions wait for each other, before it sleeps and each time it wakes; then it does not wait.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -44,7 +44,7 @@ struct Queue {
     waiting: VecDeque<(Owner, Mode)>,
 }
 
-/// By transaction, whom it waits for.
+/// By transaction, those it waits for.
 type Waits = BTreeMap<Owner, Vec<Owner>>;
 
 /// All locks of a store.
@@ -56,7 +56,7 @@ pub(crate) struct Locks {
 }
 
 impl Queue {
-    /// Whether it could have it now, whoever waits.
+    /// Whether it could have it now, whichever others wait.
     fn is_free(&self, owner: Owner, mode: Mode) -> bool {
         self.holders.iter().all(|(other, has)| *other == owner || (mode, *has) == (Mode::Shared, Mode::Shared))
     }
@@ -72,7 +72,7 @@ impl Queue {
         }
     }
 
-    /// Those in front get it, and wait for nobody; the others wait for whom they wait now. Whether anybody got it.
+    /// Those in front get it, and wait for none; what the others wait for is noted anew. Whether any got it.
     fn advance(&mut self, waits: &Mutex<Waits>) -> bool {
         if self.waiting.is_empty() {
             return false;
@@ -93,7 +93,7 @@ impl Queue {
         any
     }
 
-    /// Whom it waits for: those who have it, and those before it.
+    /// What it waits for: those that have it, and those before it.
     fn before(&self, owner: Owner) -> Vec<Owner> {
         let ahead = self.waiting.iter().map(|(other, _)| *other).take_while(|other| *other != owner);
         self.holders.iter().map(|(holder, _)| *holder).filter(|holder| *holder != owner).chain(ahead).collect()
@@ -163,7 +163,7 @@ impl Locks {
             drop(queues);
             let waits = || shard.lock().get(&record).is_some_and(|queue| !queue.has(owner, mode));
             if pmem::sync::is_scheduled() {
-                // Asked again, as others may have come between; from here on nobody does.
+                // Asked again, as others may have come between; from here on none does.
                 let _ = waits() && pmem::sync::wait_point();
             } else {
                 looks += u32::from(!pmem::sync::park_while(Self::address(shard), LOOK, waits));
@@ -171,7 +171,7 @@ impl Locks {
         }
     }
 
-    /// Says for whom it waits. If one of those waits for it, by whomever, it does not, and true is returned.
+    /// Says for which others it waits. If one of those waits for it, directly or through others, it does not, and true is returned.
     fn closes_circle(&self, owner: Owner, before: Vec<Owner>) -> bool {
         let mut waits = self.waits.lock();
         let (mut ahead, mut seen) = (before.clone(), Vec::new());
@@ -286,7 +286,7 @@ mod tests {
         assert_eq!(victims.into_inner(), 1);
     }
 
-    /// Who has given up what somebody waited for is waited for no more: it does not close a circle.
+    /// A transaction that has given up what another waited for is waited for no more: it does not close a circle.
     #[test]
     fn what_was_given_up_is_waited_for_by_nobody() {
         let locks = Locks::new();

@@ -1,10 +1,10 @@
-//! Transactional record stores: tables of records of any length, behind one trait for whoever compares ways of keeping them.
+//! Transactional record stores: tables of records of any length, behind one trait for programs that compare ways of keeping them.
 //!
 //! [`mars`](crate::mars) keeps them by editable atomic writes.
 //!
 //! Transactions are serializable as far as records go: each record that is read is locked against writers, each that is written against all others, until the end (strict two-phase
-//! locking). [`RecordTx::scan`] locks the records that are there; one that is inserted meanwhile it may miss. Who waits in a circle gets [`Error::Deadlock`]: it aborts, or rolls back to
-//! a savepoint before the locks that others wait for, and tries again.
+//! locking). [`RecordTx::scan`] locks the records that are there; one that is inserted meanwhile it may miss. A transaction that waits in a circle gets
+//! [`Error::Deadlock`]: it aborts, or rolls back to a savepoint before the locks that others wait for, and tries again.
 
 pub(crate) mod locks;
 pub(crate) mod session;

@@ -8,7 +8,7 @@ use super::{RecordId, Savepoint, Table};
 use crate::error::{Error, Result};
 use crate::stamp::stamp;
 
-/// Where a store may have the names of its tables, as records: nobody's to read or write.
+/// Where a store may have the names of its tables, as records: no caller's to read or write.
 pub(crate) const CATALOG: Table = Table(u32::MAX);
 
 /// What all transactions of a store share.
@@ -36,8 +36,8 @@ impl Shared {
         number.map(|number| Table(number as u32)).ok_or_else(|| Error::NoTable { name: name.to_owned() })
     }
 
-    /// A free slot of this size. If there is none, `format` makes a block have such, which it says on the medium, and `grow` adds blocks and tells how many; nobody waits for that
-    /// but who wants slots, too.
+    /// A free slot of this size. If there is none, `format` makes a block have such, which it says on the medium, and `grow` adds blocks and tells how many; no
+    /// thread waits for that but one that wants slots, too.
     pub(crate) fn take_slot<H>(
         &self,
         head: &Mutex<H>,
@@ -252,7 +252,7 @@ impl<'a, P: Copy> Session<'a, P> {
             return Ok(place);
         }
         if is_new {
-            self.unlock(self.locked.len() - 1); // there is nothing to keep others from, who may get its number
+            self.unlock(self.locked.len() - 1); // there is nothing to keep others from; they may get its number
         }
         Err(Error::NoRecord { table: self.shared.table_name(table)?, id, damaged: self.shared.damaged })
     }
@@ -348,7 +348,7 @@ impl<'a, P: Copy> Session<'a, P> {
         self.savepoints.truncate(outer.savepoint.index);
     }
 
-    /// All of it stays: what it left is free, and nobody waits for it any more.
+    /// All of it stays: what it left is free, and no transaction waits for it any more.
     pub(crate) fn committed(&mut self, gives: bool) {
         self.keep(0, gives);
         self.end();
@@ -404,7 +404,7 @@ impl<'a, P: Copy> Session<'a, P> {
         }
     }
 
-    /// Behind the locks: whoever gets such a number locks it, and does not wait.
+    /// Behind the locks: a transaction that gets such a number locks it, and does not wait.
     fn give_ids(&self, ids: Vec<u64>) {
         if !ids.is_empty() {
             let mut space = self.shared.space.lock();

@@ -101,7 +101,7 @@ impl Space {
         }
     }
 
-    /// A record was found; false if that number is another's, too: then nobody knows which of them is right.
+    /// A record was found; false if that number is another's, too: then it is unknown which of them is right.
     pub(crate) fn found(&mut self, id: u64, place: Place) -> bool {
         if self.places.len() <= id as usize && id <= self.near() {
             self.places.resize(id as usize + 1, None);
@@ -117,7 +117,7 @@ impl Space {
         place.at == TWICE
     }
 
-    /// Numbers that nobody has can be given.
+    /// Numbers that no record has can be given.
     pub(crate) fn collect_ids(&mut self) {
         self.free_ids = (1..self.places.len() as u64).rev().filter(|id| self.place(*id).is_none()).collect();
     }
@@ -193,7 +193,7 @@ impl Space {
         Some(at)
     }
 
-    /// A block that can get slots of another size: nobody takes one of it until it has.
+    /// A block that can get slots of another size: no thread takes one of it until it has.
     pub(crate) fn claim(&mut self) -> Option<Claimed> {
         if self.used < self.blocks.len() {
             return Some(Claimed { block: self.used as u64, before: 0 });

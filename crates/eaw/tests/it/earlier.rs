@@ -1,5 +1,5 @@
 //! Arrays in the format of 2026-11, on memory and on files, left without closing them and closed, are used as they are. Names of structs and fields are part of the format: what fails here
-//! is an array that nobody can open any more.
+//! is an array that cannot be opened any more.
 //!
 //! With `CAIRN_MAKE_FIXTURES=dir` the tests make such arrays by this build, and write `earlier-*.txt` into that folder.
 

@@ -148,7 +148,7 @@ fn a_large_record_stays_where_nothing_is_free() {
     }
 }
 
-/// Nobody's update makes the store longer, whoever takes the last slot that is free; nor do many updates of one record in a transaction.
+/// No thread's update makes the store longer, whichever takes the last slot that is free; nor do many updates of one record in a transaction.
 #[test]
 fn updates_that_fit_never_make_a_store_longer() {
     let dir = tempfile::tempdir().unwrap();

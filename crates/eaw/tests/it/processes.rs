@@ -16,7 +16,7 @@ fn worker() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             std::thread::sleep(Duration::from_secs(60));
-            std::process::exit(3); // whoever waits for it is told
+            std::process::exit(3); // the process that waits for it is told
         });
         work(&dir);
     });

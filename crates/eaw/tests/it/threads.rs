@@ -6,7 +6,7 @@ use eaw::array::Options;
 
 use super::{create, members, options, read};
 
-/// Each transaction writes the same four places; whoever reads all of them sees one transaction.
+/// Each transaction writes the same four places; a reader of all of them sees one transaction.
 #[test]
 fn readers_see_all_of_a_transaction_or_nothing() {
     readers_see_all_or_nothing(&options());
@@ -58,7 +58,7 @@ fn readers_see_all_or_nothing(options: &Options) {
     assert!(places.iter().all(|place| read(&array, *place, 1000) == vec![last[0]; 1000]));
 }
 
-/// A few more TIDs than threads, and logs that are still needed at many members: nobody is refused, and what was committed is read at once.
+/// A few more TIDs than threads, and logs that are still needed at many members: no transaction is refused, and what was committed is read at once.
 #[test]
 fn tids_of_what_is_committed_are_free_again() {
     let dir = tempfile::tempdir().unwrap();

@@ -50,7 +50,7 @@ impl Control {
     pub(super) fn say(&mut self, frame: &[u8]) {
         let said = self.outgoing.room().map(|out| self.stream.seal(&[frame], out));
         if matches!(said, Ok(Ok(()))) {
-            // Who cannot be told will find out.
+            // A peer that cannot be told will find out.
             let _ = self.outgoing.offer(&self.stream);
         }
     }

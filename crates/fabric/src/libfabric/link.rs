@@ -20,18 +20,18 @@ use crate::{Access, Error, Event, Options, Reason, Result, Rights, Watch, Window
 
 /// A wait is cut into slices: some providers' wake-ups get lost.
 const SLICE: Duration = Duration::from_millis(10);
-/// Where there is nothing to wait for, as a provider without a descriptor tells nobody what arrives: between two looks, at first and at most.
+/// Where there is nothing to wait for, as a provider without a descriptor does not tell what arrives: between two looks, at first and at most.
 pub(super) const NAP_MIN: Duration = Duration::from_micros(20);
 pub(super) const NAP_MAX: Duration = Duration::from_micros(500);
-/// A sender that waits looks so often before it naps, until the peer counts as slow. Nobody wakes it: it waits for room at the device, whose descriptor, if it
-/// has one, is for the thread that polls.
+/// A sender that waits looks so often before it naps, until the peer counts as slow. No thread wakes it: it waits for room at the device, whose descriptor, if
+/// it has one, is for the thread that polls.
 const LOOKS: u32 = 2000;
-/// Who polls looks for the other connection's news only once in so many times.
+/// A thread that polls looks for the other connection's news only once in so many times.
 const RARELY: u32 = 256;
 
 pub(super) struct Link {
     state: Mutex<State>,
-    /// Threads that want the lock; who polls in a circle lets them.
+    /// Threads that want the lock; a thread that polls in a circle lets them.
     wanting: AtomicU32,
     pub(super) peer: String,
     pub(super) access: Access,
@@ -96,7 +96,7 @@ impl Link {
             match attempt(&mut state) {
                 Ok(Some(done)) => return Ok(done),
                 Ok(None) => {}
-                // The peer may have said why: who polls will hear it.
+                // The peer may have said why: the thread that polls will hear it.
                 Err(reason) => return Err(self.closed(reason)),
             }
             if let Some((what, _)) = &state.broken {
@@ -154,7 +154,7 @@ impl Link {
             (0..100).take_while(|_| self.wanting.load(Ordering::Relaxed) > 0).for_each(|_| std::hint::spin_loop());
             let mut state = self.state.lock();
             if let Some(reason) = state.over.clone() {
-                // What came before the end of who sends.
+                // What came before the sender ended the connection.
                 let left = if reason == Reason::Here { None } else { state.take_rest() };
                 return left.map_or(Err(reason), |event| Ok(Some(event)));
             }

@@ -20,7 +20,7 @@ impl Listener {
     /// connection's access, allow.
     ///
     /// # Errors
-    /// The address is not to be had; the options trust nobody; the provider is not there.
+    /// The address is not to be had; the options trust no peer; the provider is not there.
     pub fn bind(address: &str, options: Options, provider: Provider, window: Option<Arc<dyn Window>>) -> Result<Self> {
         let greeter = Greeter::bind(address, options)?;
         // Found again for each peer: now, to say early that it is not there.

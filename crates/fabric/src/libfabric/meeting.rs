@@ -24,7 +24,7 @@ use crate::{Connection, Error, Options, Reason, Result, Window, auth, clock};
 
 const TOKEN: usize = 16;
 const READY: &[u8] = b"ready";
-/// Of Debian's version: an endpoint must not go while another of the same process knows it; and its long writes are system calls of who writes, which nobody
+/// Of Debian's version: an endpoint must not go while another of the same process knows it; and its long writes are system calls of the writer, which no end
 /// can forbid.
 const SHM: &str = "shm";
 

@@ -244,7 +244,7 @@ impl State {
         match self.device.register(window, address, rights == Rights::Write, key) {
             Ok(place) => {
                 self.to_grant = Some(Grant { rights, place, len });
-                // An error shows again where somebody can be told.
+                // An error shows again where a caller can be told.
                 let _ = self.tell_grant();
             }
             Err(Failure { what, text, .. }) => {

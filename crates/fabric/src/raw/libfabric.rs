@@ -257,7 +257,7 @@ impl Device {
         self.assert_open();
         let Some(read) = self.reads.iter().position(Option::is_none) else { return Ok(None) };
         let index = read as u32;
-        // SAFETY: it is open; nobody uses that read's memory, which is the shim's.
+        // SAFETY: it is open; nothing uses that read's memory, which is the shim's.
         let begun = unsafe { cf_read(self.cf.as_ptr(), index, len as usize, from.address, from.key, local_key) };
         let begun = posted("reading", begun);
         if matches!(begun, Ok(true)) {
@@ -348,7 +348,7 @@ impl Device {
 
     /// Receives into that buffer again.
     pub(crate) fn receive(&mut self, message: Incoming) -> Result<(), Failure> {
-        // SAFETY: nobody uses the buffer: its `Incoming` is gone.
+        // SAFETY: nothing uses the buffer: its `Incoming` is gone.
         check("receiving", unsafe { cf_receive(self.cf.as_ptr(), message.slot) })
     }
 
@@ -389,7 +389,7 @@ impl Device {
         let mut region = ptr::null_mut();
         let mut place = Place { address: 0, key: 0 };
         let (first, len) = (at.first().as_ptr().cast(), window.len() as usize);
-        // SAFETY: who made the address answers for its memory as long as the window exists, and that is held until it is unregistered.
+        // SAFETY: the caller that made the address answers for its memory as long as the window exists, and that is held until it is unregistered.
         let registered = unsafe {
             let (address, key_out) = (&raw mut place.address, &raw mut place.key);
             cf_register(self.cf.as_ptr(), first, len, write.into(), key, &raw mut region, address, key_out)
@@ -419,7 +419,7 @@ impl Device {
 impl Drop for Device {
     fn drop(&mut self) {
         self.revoke();
-        // SAFETY: nobody has it any more.
+        // SAFETY: it is no longer used.
         unsafe { cf_free(self.cf.as_ptr()) };
     }
 }

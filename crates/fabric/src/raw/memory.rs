@@ -65,7 +65,7 @@ impl Window for Memory {
     fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let to = self.place(offset, bytes.len())?;
         let _alone = self.lock.write();
-        // SAFETY: `place` checked the bounds; nobody else writes, and `bytes` is not in here, since no reference to what is in here is given out.
+        // SAFETY: `place` checked the bounds; no other thread writes, and `bytes` is not in here, since no reference to what is in here is given out.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) }
         Ok(())
     }

@@ -83,7 +83,7 @@ impl State {
             return;
         }
         self.cut_off(link, other);
-        // A process that is killed is told of by its system, a machine by nobody.
+        // Its system tells of a process that is killed; nothing tells of a machine.
         let after = if self.below(2) == 0 { self.delay() } else { self.give_up_after() };
         self.send_after(after, link, other, Frame::Reset("the peer is gone"));
     }

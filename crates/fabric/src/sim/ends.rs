@@ -175,7 +175,7 @@ impl Receiver for ReceiveHalf {
         }
     }
 
-    /// Time does not pass while somebody waits.
+    /// Time does not pass while a thread waits.
     fn watch<'a>(&'a mut self, watch: &mut Watch<'a>) {
         watch.within(Duration::ZERO);
     }

@@ -30,7 +30,7 @@ impl Network {
         Node(state.up.len() - 1)
     }
 
-    /// A connection, at once: the end of `a` and the end of `b`. `window_b` is what `a` writes into. Nobody has rights until
+    /// A connection, at once: the end of `a` and the end of `b`. `window_b` is what `a` writes into. Neither has rights until
     /// [`Access::set`](crate::Access::set).
     ///
     /// # Errors

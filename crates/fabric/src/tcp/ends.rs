@@ -36,9 +36,9 @@ struct ReceiveHalf {
 enum Socket {
     /// It, or TLS, may have more.
     Unknown,
-    /// It had no more when the last event was received: who does not wait need not ask again.
+    /// It had no more when the last event was received: a caller that does not wait need not ask again.
     JustEmptied,
-    /// It had no more: who waits need not ask before.
+    /// It had no more: a caller that waits need not ask before.
     Emptied,
 }
 
@@ -167,14 +167,14 @@ impl ReceiveHalf {
         }
     }
 
-    /// Whether the socket is to be asked, by who waits for so long.
+    /// Whether the socket is to be asked, by a caller that waits for so long.
     fn asks(&mut self, wait: Duration) -> bool {
         match self.socket {
             Socket::JustEmptied if wait.is_zero() => {
                 self.socket = Socket::Emptied;
                 false
             }
-            // Who is about to sleep is told by the system.
+            // A caller that is about to sleep is told by the system.
             Socket::JustEmptied | Socket::Emptied => wait.is_zero() || !self.spin.is_zero(),
             Socket::Unknown => true,
         }
@@ -200,7 +200,7 @@ impl ReceiveHalf {
         let mut began = None;
         loop {
             match self.link.over() {
-                // Who sends found the peer slow, which may have said why.
+                // The sender found the peer slow, which may have said why.
                 Some(slow @ Reason::Slow { .. }) => return self.rest().map_err(|word| word.unwrap_or(slow)),
                 Some(reason) => return Err(reason),
                 None => {}

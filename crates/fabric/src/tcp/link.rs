@@ -1,8 +1,8 @@
 //! What the halves of an end share.
 //!
-//! Two threads write to the socket: who sends, and who receives, since that one answers reads. The latter never waits to write, or two ends whose
-//! sockets are full would wait for each other. So it leaves in `urgent` what it has to say, and whoever holds `outgoing` says it: the receiving
-//! thread if the lock is free, or who has the lock, when it has given it back.
+//! Two threads write to the socket: the one that sends, and the one that receives, since that one answers reads. The latter never waits to write, or two ends
+//! whose sockets are full would wait for each other. So it leaves in `urgent` what it has to say, and the thread that holds `outgoing` says it: the receiving
+//! thread if the lock is free, or the one that has the lock, when it has given it back.
 
 use std::io::{self, Read as _};
 use std::net::Shutdown;
@@ -26,7 +26,8 @@ use crate::{Error, Reason, Result, Rights, Watch, clock};
 const COPY_MAX: usize = 16 << 10;
 /// So much is gathered at most before it goes without a flush.
 const GATHER_MAX: usize = 64 << 10;
-/// Who closes looks again after so long whether everything has gone, until the peer counts as slow: of an acknowledgement of its last bytes the system tells nobody.
+/// A thread that closes looks again after so long whether everything has gone, until the peer counts as slow: the system does not tell when its last bytes are
+/// acknowledged.
 const CLOSING_NAP: Duration = Duration::from_micros(200);
 
 pub(super) struct Link {
@@ -39,10 +40,10 @@ pub(super) struct Link {
     /// There is something urgent, or some of it waits for the socket.
     has_urgent: AtomicBool,
     over: Mutex<Option<Reason>>,
-    /// Readable once it is over: wakes who polls.
+    /// Readable once it is over: wakes the thread that polls.
     bell: OwnedFd,
     timeout: Duration,
-    /// Who sends does not wait while no more than so many bytes do; `usize::MAX` if it waits.
+    /// A sender does not wait while no more than so many bytes do; `usize::MAX` if it waits.
     queue: AtomicUsize,
 }
 
@@ -104,7 +105,7 @@ impl Link {
         self.with_outgoing(|outgoing| self.push(outgoing, &mut []))
     }
 
-    /// From now on who sends never waits for the socket: what that does not take is kept, and goes when this end polls, or sends again.
+    /// From now on a sender never waits for the socket: what that does not take is kept, and goes when this end polls, or sends again.
     pub(super) fn queue_up_to(&self, bytes: usize) {
         self.queue.store(bytes, Ordering::Release);
     }
@@ -139,7 +140,7 @@ impl Link {
         let done = operation(&mut self.outgoing.lock());
         self.attend();
         done.map_err(|reason| {
-            // A peer that is gone may have said why: who polls reads on to the end.
+            // A peer that is gone may have said why: the thread that polls reads on to the end.
             if matches!(reason, Reason::Slow { .. }) {
                 self.end(reason.clone());
             }
@@ -161,15 +162,16 @@ impl Link {
         self.has_urgent.load(Ordering::SeqCst)
     }
 
-    /// Says what is urgent, as far as the socket takes it now; or somebody else does who is sending.
+    /// Says what is urgent, as far as the socket takes it now; or another thread that is sending does.
     ///
-    /// Nothing is forgotten: who finds the lock taken has set `has_urgent` before, and who had the lock looks at that after it gave it back.
+    /// Nothing is forgotten: a thread that finds the lock taken has set `has_urgent` before, and the thread that had the lock looks at that after it gave it
+    /// back.
     pub(super) fn attend(&self) {
         while self.has_urgent() {
             let Some(mut outgoing) = self.outgoing.try_lock() else { return };
             match self.say_urgent(&mut outgoing) {
                 Ok(true) => {}
-                // The socket is full: who polls waits for it.
+                // The socket is full: the thread that polls waits for it.
                 Ok(false) => return,
                 Err(reason) => {
                     drop(outgoing);

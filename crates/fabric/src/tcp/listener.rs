@@ -35,7 +35,7 @@ impl Listener {
     /// Listens at `address` (host and port, 0 for any port). Every peer gets to `window`, as the options, and later its connection's access, allow.
     ///
     /// # Errors
-    /// The address is not to be had; the options trust nobody.
+    /// The address is not to be had; the options trust no peer.
     pub fn bind(address: &str, options: Options, window: Option<Arc<dyn Window>>) -> Result<Self> {
         Ok(Self { greeter: Greeter::bind(address, options)?, window })
     }

@@ -11,7 +11,7 @@ const PROGRESS: usize = 1 << 20;
 /// What went is kept until it is so much: moving the rest costs too.
 const WENT_MAX: usize = 64 << 10;
 
-/// What is to go: whole frames, in order. It belongs to who holds its lock.
+/// What is to go: whole frames, in order. It belongs to the thread that holds its lock.
 #[derive(Default)]
 pub(crate) struct Outgoing {
     bytes: Vec<u8>,

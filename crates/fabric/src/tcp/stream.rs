@@ -1,5 +1,5 @@
 //! A socket that never blocks, and TLS on it. Both directions may be used at once: the lock of TLS is held while bytes are processed, and never
-//! while anybody waits.
+//! while a thread waits.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::TcpStream;
@@ -74,7 +74,7 @@ impl Stream {
         }
     }
 
-    /// Bytes as they go to the socket, behind what is in `out`. Who calls this holds `out` until they have gone: sealed bytes have an order.
+    /// Bytes as they go to the socket, behind what is in `out`. The caller holds `out` until they have gone: sealed bytes have an order.
     pub(crate) fn seal(&self, parts: &[&[u8]], out: &mut Vec<u8>) -> io::Result<()> {
         let Some(tls) = &self.tls else {
             parts.iter().for_each(|part| out.extend_from_slice(part));
@@ -124,7 +124,7 @@ impl Stream {
 fn watch(socket: &TcpStream, silence: Duration) -> io::Result<()> {
     use rustix::net::sockopt;
     let fd = socket.as_fd();
-    // Later than who sends finds the peer slow, which says more.
+    // Later than the sender finds the peer slow, which says more.
     let millis = u32::try_from(silence.as_millis().saturating_mul(2)).unwrap_or(u32::MAX);
     sockopt::set_tcp_user_timeout(fd, millis.max(1))?;
     sockopt::set_socket_keepalive(fd, true)?;

@@ -46,11 +46,11 @@ enum Fault {
     LastMessageLost,
     /// A write across the end is cut off.
     BoundsClipped,
-    /// The end is not told to who receives.
+    /// The end is not told to the receiver.
     EndHidden,
     /// It is told for ever.
     EndRepeated,
-    /// Who violated is told that the connection was lost.
+    /// The end that violated is told that the connection was lost.
     ViolationHidden,
     /// Everything is kept until the peer takes it.
     QueueUnbounded,
@@ -58,7 +58,7 @@ enum Fault {
     DropSilent,
     /// A failing window is passed over.
     WindowFailureIgnored,
-    /// Who waits for several is not woken.
+    /// A thread that waits for several is not woken.
     WaitDeaf,
     /// ... is not woken again by what came with the last event.
     WaitForgets,
@@ -200,7 +200,7 @@ struct Sending {
     held_write: Option<(u64, Vec<u8>, u32)>,
     /// A write that the next operations overtake.
     behind: Vec<(u64, Vec<u8>)>,
-    /// Handed over since the last flush, of who forgets that.
+    /// Handed over since the last flush, by a sender that forgets that.
     unflushed: Vec<Operation>,
     reads: usize,
 }

@@ -1,4 +1,4 @@
-//! A listener whose process has no descriptors left lets nobody in, and goes on.
+//! A listener whose process has no descriptors left lets no peer in, and goes on.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -32,7 +32,7 @@ fn a_listener_without_descriptors_goes_on_when_there_are_some() {
     let address = said.find_map(|line| line.split_once("listens at ").map(|(_, at)| at.to_owned())).unwrap();
     let connected = std::thread::scope(|scope| {
         let client = scope.spawn(|| tcp::connect(&address, &options(), None).map(drop));
-        // It waits to be accepted, and nobody can.
+        // It waits to be accepted, and cannot be.
         assert_eq!(said.next().unwrap(), "without: none");
         child.stdin.take().unwrap().write_all(b"go on\n").unwrap();
         assert_eq!(said.next().unwrap(), "with: one");
@@ -49,7 +49,7 @@ fn few() {
     let mut all: Vec<File> = std::iter::from_fn(|| File::open("/dev/null").ok()).take(100).collect();
     assert!(all.len() < 64);
     println!("listens at {}", listener.address().unwrap());
-    // Until somebody waits to be accepted: a pause at least each time.
+    // Until a peer waits to be accepted: a pause at least each time.
     let accepted = (0..5).find_map(|_| listener.accept(Duration::from_millis(100)).expect("no error"));
     println!("without: {}", if accepted.is_none() { "none" } else { "one" });
     std::io::stdin().lines().next().unwrap().unwrap();

@@ -95,7 +95,7 @@ fn ends_that_do_not_fit_are_told_so() {
     }
 }
 
-/// A listener lets nobody to its endpoint who does not know the secret.
+/// A listener lets no peer to its endpoint that does not know the secret.
 #[test]
 fn strangers_are_not_let_in() {
     let mut listener = Listener::bind("127.0.0.1:0", options(), Provider::new("tcp"), None).unwrap();

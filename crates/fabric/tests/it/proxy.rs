@@ -1,4 +1,4 @@
-//! Somebody on the way who sees, and may change, what travels.
+//! A proxy on the way that sees, and may change, what travels.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

@@ -28,7 +28,7 @@ impl Subject for Tcp {
     }
 }
 
-/// Who connects, and whom the listener lets in until that is done.
+/// What `connect` returns, and the peer that the listener lets in until that is done.
 pub(crate) fn meet<R: Send>(
     listener: &mut tcp::Listener,
     connect: impl FnOnce(&str) -> R + Send,
@@ -40,7 +40,7 @@ pub(crate) fn meet<R: Send>(
         while far.is_none() && !near.is_finished() {
             far = listener.accept(Duration::from_millis(2)).unwrap();
         }
-        // Who connects may be done first.
+        // The end that connects may be done first.
         let near = near.join().unwrap();
         (near, far.or_else(|| listener.accept(Duration::from_millis(100)).unwrap()))
     })
@@ -50,7 +50,7 @@ fabric_conformance::conformance!(conforms, Tcp(options()));
 fabric_conformance::conformance!(conforms_spinning, Tcp(Options { spin: Duration::from_millis(1), ..options() }));
 fabric_conformance::conformance!(conforms_with_tls, Tcp(Options { secret: None, ..certificates::options() }));
 
-/// What the socket of a peer that does not poll takes, and the queue, is bounded; then the connection is over, and nobody has waited.
+/// What the socket of a peer that does not poll takes, and the queue, is bounded; then the connection is over, and no thread has waited.
 #[test]
 fn who_queues_never_waits_for_its_peer() {
     for options in [options(), Options { secret: None, ..certificates::options() }] {
@@ -68,7 +68,7 @@ fn who_queues_never_waits_for_its_peer() {
     }
 }
 
-/// Set when this is dropped, by a panic too: who waits for it ends.
+/// Set when this is dropped, by a panic too: a thread that waits for it ends.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {

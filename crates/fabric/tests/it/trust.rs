@@ -1,4 +1,4 @@
-//! Who is let in, and what strangers get.
+//! Which peers are let in, and what strangers get.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -19,7 +19,7 @@ fn nobody_but(anyone: bool) -> Options {
     Options { secret: None, anyone, ..options() }
 }
 
-/// Both ends with their options: what who connects gets, and whether the other was let in.
+/// Both ends with their options: what the end that connects gets, and whether the other was let in.
 fn try_to_meet(near: &Options, far: &Options, host: Option<&str>) -> (Result<Connection>, bool) {
     let mut listener = tcp::Listener::bind("localhost:0", far.clone(), None).unwrap();
     let port = listener.address().unwrap().port();
@@ -34,7 +34,7 @@ fn try_to_meet(near: &Options, far: &Options, host: Option<&str>) -> (Result<Con
 fn refused(near: &Options, far: &Options) {
     let (found, let_in) = try_to_meet(near, far, None);
     assert!(!let_in, "a stranger is let in");
-    // Who connects under TLS 1.3 may find itself connected before it is refused; it gets nothing then.
+    // An end that connects under TLS 1.3 may find itself connected before it is refused; it gets nothing then.
     assert!(matches!(found, Err(Error::NotTrusted { .. })), "{found:?}");
 }
 
@@ -125,7 +125,7 @@ fn a_stranger_gets_nothing() {
     assert_eq!(listener.refused(), 1);
 }
 
-/// Many that say nothing keep nobody out, and are given up.
+/// Many that say nothing keep no other peer out, and are given up.
 #[test]
 fn silent_strangers_are_bounded_in_number_and_time() {
     let patient = Options { half_open_max: 4, greeting_timeout: Duration::from_millis(300), ..options() };
@@ -142,7 +142,7 @@ fn silent_strangers_are_bounded_in_number_and_time() {
     }
 }
 
-/// Many of one address keep nobody of another out, who was there before and takes a while.
+/// Many of one address keep no peer of another out that was there before and takes a while.
 #[test]
 fn a_flood_from_one_address_gives_up_its_own() {
     use rustix::net::{AddressFamily, SocketAddrV4, SocketType, bind, connect, socket};
@@ -168,7 +168,7 @@ fn a_flood_from_one_address_gives_up_its_own() {
     assert_eq!(open, Some(true), "it was given up for the flood");
 }
 
-/// Who connects to something that never answers is told so.
+/// An end that connects to something that never answers is told so.
 #[test]
 fn a_silent_listener_is_given_up() {
     let silent = std::net::TcpListener::bind("localhost:0").unwrap();

@@ -130,7 +130,7 @@ impl Arena {
             };
             match verdict {
                 Verdict::Free => {
-                    catalog.store(at, [LISTED, step])?; // nobody else's from now on
+                    catalog.store(at, [LISTED, step])?; // no other thread's from now on
                     pieces.push(Piece { at, len: step, of: None });
                     gained += step;
                 }

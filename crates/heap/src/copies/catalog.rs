@@ -54,9 +54,9 @@ struct Shard(Mutex<Map>);
 
 /// Written since the hand passed.
 const USED: u64 = 1;
-/// Given up, and not durably so: nobody uses its space.
+/// Given up, and not durably so: its space is not used.
 const LEAVING: u64 = 2;
-/// Brought back, and who gave it up has not noticed: it is not given up anew before.
+/// Brought back, and the thread that gave it up has not noticed: it is not given up anew before.
 const BACK: u64 = 4;
 const FLAGS: u64 = UNIT - 1;
 
@@ -147,7 +147,7 @@ impl Catalog {
         Ok(place)
     }
 
-    /// A copy of a range of main that nobody but the caller writes; persistent, all but its header, after the next drain.
+    /// A copy of a range of main that only the caller writes; persistent, all but its header, after the next drain.
     #[track_caller]
     pub(crate) fn write(&self, at: u64, (offset, len): Bytes) -> Result<u64> {
         let place = self.place(at)?;
@@ -237,7 +237,7 @@ impl Catalog {
 
     // ---- freed objects ----------------------------------------------------------------------------------------------
 
-    /// Gives up the copies of a block that was freed, durably with these lines: who gets its bytes next makes none.
+    /// Gives up the copies of a block that was freed, durably with these lines: the transaction that gets its bytes next makes none.
     pub(crate) fn give_up(&self, block: &Block, lines: &mut FlushSet) -> Result<()> {
         if self.failpoints.skips(Step::FreedGivenUp) {
             return Ok(());

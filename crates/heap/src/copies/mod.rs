@@ -1,7 +1,7 @@
 //! In place with a partial backup: copies of the objects that were written lately (Kamino-Tx §4, "Dynamic").
 //!
-//! An object is written in place once it has a copy; who finds none makes one first, behind a barrier. Settling keeps the copy as main is. So at every
-//! moment each object that may differ from its last durable state has that state in a copy, and recovery puts copies back.
+//! An object is written in place once it has a copy; a writer that finds none makes one first, behind a barrier. Settling keeps the copy as main is. So at
+//! every moment each object that may differ from its last durable state has that state in a copy, and recovery puts copies back.
 //! A new object needs none: until its transaction is durable it is not there, and behind that main is all there is of it. Objects longer
 //! than [`WHOLE`] are copied in segments.
 //!
@@ -18,16 +18,16 @@
 //!
 //! # How a copy lives
 //!
-//! | step | who | why it is safe |
+//! | step | by | why it is safe |
 //! |---|---|---|
 //! | made, checksummed; a barrier | the object's writer, before its first write | torn, it does not count, and nothing was written |
-//! | sure | the same writer, with its transaction's next barrier | nobody settles the object before that |
-//! | follows main | who settles | recovery finds the transaction's record, and does it again |
+//! | sure | the same writer, with its transaction's next barrier | no thread settles the object before that |
+//! | follows main | the thread that settles | recovery finds the transaction's record, and does it again |
 //! | given up | the hand (`arena`), if the object is neither written nor pending; settling, if it was freed | main is durable, or free |
 //! | its space used again | | behind a barrier for the proof's 0, so a stale copy is never put back |
 //!
-//! The map from object to copy is in DRAM, in shards; the region tells recovery the same. Lock order: gate, arena, then a shard. Who looks for a copy is
-//! the object's writer already, and the hand looks at the object's lock under the shard's: so one of them sees the other.
+//! The map from object to copy is in DRAM, in shards; the region tells recovery the same. Lock order: gate, arena, then a shard. A transaction that looks for a
+//! copy is the object's writer already, and the hand looks at the object's lock under the shard's: so one of them sees the other.
 
 mod arena;
 mod catalog;
@@ -47,7 +47,7 @@ pub(crate) use catalog::{Catalog, Copied, Found, HEADER, UNIT, WHOLE, join, segm
 pub(crate) struct Copies {
     pub(crate) catalog: Catalog,
     pub(crate) arena: Mutex<Arena>,
-    /// Shared by who makes copies; held alone, it keeps everybody from it. Before every other lock.
+    /// Shared by threads that make copies; held alone, it keeps all threads from it. Before every other lock.
     gate: parking_lot::RwLock<()>,
 }
 
@@ -71,7 +71,7 @@ impl Copies {
         }
     }
 
-    /// Nobody makes copies while it is held; `None` if somebody goes on making some for this time.
+    /// No thread makes copies while it is held; `None` if one goes on making some for this time.
     pub(crate) fn try_hold_gate(&self, timeout: Duration) -> Option<parking_lot::RwLockWriteGuard<'_, ()>> {
         if is_scheduled() { self.gate.try_write() } else { self.gate.try_write_for(timeout) }
     }

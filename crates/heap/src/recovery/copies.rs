@@ -26,7 +26,7 @@ pub(super) struct Left {
 /// |---|---|---|
 /// | right | sure, or checksums its bytes | a copy |
 /// | right | another | one that was being made: its object was not written. Or one that is damaged: it is in doubt |
-/// | wrong | sure | a copy of nobody knows what: damaged |
+/// | wrong | sure | a copy of something unknown: damaged |
 /// | wrong | another | nothing |
 pub(super) fn find(core: &Core, recovery: &mut Recovery) -> Result<Left> {
     let mut left = Left::default();
@@ -57,7 +57,7 @@ pub(super) fn find(core: &Core, recovery: &mut Recovery) -> Result<Left> {
             return Err(Error::Damaged { what: "copy of an object", offset: place, why });
         }
         let checksummed = || -> Result<bool> {
-            // nobody else has the heap during recovery.
+            // nothing else uses the heap during recovery.
             let bytes = raw::bytes(Claim::Recovery, core, &core.pool, copy.at, len)?;
             Ok(proof == catalog.checksummed(tag, bytes))
         };
@@ -95,7 +95,7 @@ fn make_sure(core: &Core, catalog: &Catalog, proven: &[(u64, Copied, bool)]) -> 
     }
     for (at, copy, _) in proven.iter().filter(|(.., sure)| !sure) {
         let place = copy.at - HEADER + 16;
-        // nobody else has the heap during recovery.
+        // nothing else uses the heap during recovery.
         raw::bytes_mut(Claim::Recovery, core, &core.pool, place, 8)?.copy_from_slice(&catalog.sure(*at).to_le_bytes());
         core.pool.flush(place, 8)?; // before the records are gone that tell of changes of it
     }
@@ -103,12 +103,12 @@ fn make_sure(core: &Core, catalog: &Catalog, proven: &[(u64, Copied, bool)]) -> 
 }
 
 fn is_zero(core: &Core, place: u64) -> Result<bool> {
-    // nobody else has the heap during recovery.
+    // nothing else uses the heap during recovery.
     Ok(raw::bytes(Claim::Recovery, core, &core.pool, place, PAGE)?.iter().all(|byte| *byte == 0))
 }
 
 fn header(core: &Core, place: u64) -> Result<[u64; 4]> {
-    // nobody else has the heap during recovery.
+    // nothing else uses the heap during recovery.
     let bytes = raw::bytes(Claim::Recovery, core, &core.pool, place, HEADER)?;
     Ok(pmem::from_bytes(bytes).unwrap_or_default())
 }
@@ -117,7 +117,7 @@ impl Left {
     /// What a transaction that is durable has written goes to the copies, and what its record carries of objects without one, to main.
     pub(super) fn forward(&self, core: &Core, ranges: &[Bytes], mut carried: &[u8]) -> Result<()> {
         let put = |place, bytes: &[u8]| -> Result<()> {
-            // nobody else has the heap during recovery.
+            // nothing else uses the heap during recovery.
             raw::bytes_mut(Claim::Recovery, core, &core.pool, place, bytes.len() as u64)?.copy_from_slice(bytes);
             core.pool.flush(place, bytes.len() as u64)?;
             Ok(())
@@ -157,7 +157,7 @@ impl Left {
         for &Copied { offset, len, at } in &self.copies {
             // What is equal may be so in a cache only.
             core.pool.flush(offset, len)?;
-            // nobody else has the heap during recovery; the slices end before anything is written.
+            // nothing else uses the heap during recovery; the slices end before anything is written.
             let same = raw::bytes(Claim::Recovery, core, &core.pool, offset, len)?
                 == raw::bytes(Claim::Recovery, core, &core.pool, at, len)?;
             if !same {

@@ -116,7 +116,7 @@ fn data_arrived(core: &Core, log: &Log, found: &RingRecord, ranges: &[Bytes]) ->
     };
     let mut data = Vec::with_capacity(ranges.len());
     for &(offset, len) in ranges.iter().filter(|r| !is_short(r)) {
-        // nobody else has the heap during recovery, and nothing is written while this lasts.
+        // nothing else uses the heap during recovery, and nothing is written while this lasts.
         data.push(raw::bytes(Claim::Recovery, core, &core.pool, offset, len)?);
     }
     Ok(checksum == log.ring.outside_checksum(data.iter().copied()))
@@ -220,7 +220,7 @@ fn restore(core: &Core, start: u64, end: u64) -> Result<u64> {
             if !core.failpoints.skips(Step::FlushEqual) {
                 core.pool.flush(main, n)?;
             }
-            // nobody else has the heap during recovery; the slices end before anything is written.
+            // nothing else uses the heap during recovery; the slices end before anything is written.
             let same = raw::bytes(Claim::Recovery, core, &core.pool, main, n)?
                 == raw::bytes(Claim::Recovery, core, &core.pool, backup, n)?;
             if same {

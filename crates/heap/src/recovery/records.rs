@@ -35,7 +35,7 @@ pub(super) fn whole(core: &Core, payload: &[u8], place: u64) -> Result<Vec<u8>> 
     }
     let &[block] = &outer.ranges[..] else { return Err(damaged(place, "the rest of it has no place")) };
     check_range(core, block, place)?;
-    // nobody else has the heap during recovery; the bytes are copied before anything is written.
+    // nothing else uses the heap during recovery; the bytes are copied before anything is written.
     let spilled = raw::bytes(Claim::Recovery, core, &core.pool, block.0, block.1)?.to_vec();
     if outer.rest != core.pool.checksum_key(block.0).checksum(&spilled).to_le_bytes() {
         return Err(damaged(block.0, "the part of it that is among the objects does not verify"));

@@ -45,7 +45,7 @@ pub(super) fn forward(core: &Core, found: &[Recovered], recovery: &mut Recovery)
         let mut carried = &carried[..];
         for &(offset, len) in ranges {
             let (bytes, rest) = carried.split_at(len as usize);
-            // nobody else has the heap during recovery.
+            // nothing else uses the heap during recovery.
             raw::bytes_mut(Claim::Recovery, core, &core.pool, offset, len)?.copy_from_slice(bytes);
             core.pool.flush(offset, len)?;
             recovery.restored_bytes += len;
@@ -78,7 +78,7 @@ fn find_durable(core: &Core, slot: usize, recovered: &Recovered, durable: &mut V
             let mut data = Vec::with_capacity(new.len());
             for &(offset, len) in &new {
                 check_range(core, (offset, len), place)?;
-                // nobody else has the heap during recovery, and nothing is written while this lasts.
+                // nothing else uses the heap during recovery, and nothing is written while this lasts.
                 data.push(raw::bytes(Claim::Recovery, core, &core.pool, offset, len)?);
             }
             let holds = || {

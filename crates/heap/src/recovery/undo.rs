@@ -70,13 +70,13 @@ pub(super) fn undo(core: &Core, log: &mut Log, recovered: &Recovered, recovery: 
     for Extent { block, number, durable } in extents {
         for (range, from) in read_extent(core, block, number, durable)? {
             check_range(core, range, block.0)?;
-            // nobody else has the heap during recovery; copied before anything is written.
+            // nothing else uses the heap during recovery; copied before anything is written.
             open.push((range, raw::bytes(Claim::Recovery, core, &core.pool, from, range.1)?.to_vec()));
         }
     }
     recovery.undone += u64::from(!open.is_empty());
     for ((offset, len), old) in open.iter().rev() {
-        // nobody else has the heap during recovery.
+        // nothing else uses the heap during recovery.
         raw::bytes_mut(Claim::Recovery, core, &core.pool, *offset, *len)?.copy_from_slice(old);
         core.pool.flush(*offset, *len)?;
         recovery.restored_bytes += len;

@@ -42,7 +42,7 @@ fn busy(dir: &TempDir, options: &Options, backups: usize) {
     let heap = bank(dir, options);
     let (cut, restored) = (Cell::new(0), Cell::new(0));
     while_busy(&heap, |acknowledged| {
-        // Somebody is between two barriers at one of them, sooner or later.
+        // A transaction is between two barriers at one of them, sooner or later.
         for round in (0..backups * 50).take_while(|round| *round < backups || cut.get() == 0) {
             while acknowledged.iter().any(|n| n.load(SeqCst) < 20 * (round as u64 + 1)) {
                 std::thread::yield_now();
@@ -110,7 +110,7 @@ fn a_cut_that_holds_nothing_is_found() {
     }
 }
 
-/// Everybody who takes the locks of a cut, at once: cleaning and scrubbing, growth, intents that do not fit into their log, settling.
+/// Everything that takes the locks of a cut, at once: cleaning and scrubbing, growth, intents that do not fit into their log, settling.
 #[test]
 fn backups_wait_for_nobody_for_ever() {
     for policy in ATOMIC {
@@ -284,7 +284,7 @@ fn what_is_there_is_not_overwritten() {
     };
     assert_eq!(kind(&refused), std::io::ErrorKind::AlreadyExists);
     assert_eq!(std::fs::read(&there).unwrap(), b"mine");
-    // Somebody takes the name meanwhile.
+    // The name is taken meanwhile.
     let taken = dir.path().join("taken");
     let refused = heap.backup(&taken, |_, _| std::fs::write(&taken, b"mine").unwrap()).unwrap_err();
     assert_eq!(kind(&refused), std::io::ErrorKind::AlreadyExists);

@@ -233,7 +233,7 @@ fn what_is_refused_behind_a_failed_barrier_is_not_there_later() {
                 Ok(objects)
             })
             .unwrap();
-        // Nothing of it is pending: who writes would settle it first, and be refused by that.
+        // Nothing of it is pending: a writer would settle it first, and be refused by that.
         heap.settle().unwrap();
         let put = |object: PPtr<[u64; 8]>| {
             heap.transact(Isolation::Strict, |tx| -> tx::Result<()> {

@@ -1,5 +1,5 @@
 //! Heaps in the format of 2026-11, of every policy, left with a transaction under way and closed, are used as they are. Names of structs and fields are part of the format: what fails here
-//! is a heap that nobody can open any more.
+//! is a heap that can no longer be opened.
 //!
 //! With `CAIRN_MAKE_FIXTURES=dir` the tests make such heaps by this build, and write `earlier-*.txt` into that folder.
 

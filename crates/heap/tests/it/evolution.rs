@@ -95,7 +95,7 @@ fn check(heap: &Heap) {
     );
 }
 
-/// The process "dies" in each batch: what it has stored is there, and nobody takes it back.
+/// The process "dies" in each batch: what it has stored is there, and is not taken back.
 #[test]
 fn a_crash_in_every_batch_is_gone_on_from() {
     for policy in ATOMIC {

@@ -1,4 +1,4 @@
-//! A real process with several threads is killed at random moments, again and again on one pool; who started it remembers through a pipe what
+//! A real process with several threads is killed at random moments, again and again on one pool; the parent process remembers through a pipe what
 //! was acknowledged, recovers the pool and compares. `CAIRN_KILLS` sets how often (`make kill-long`).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +16,7 @@ use crate::support::ATOMIC;
 
 const CELLS: usize = 24;
 const THREADS: u64 = 3;
-/// A worker that nobody kills ends by itself.
+/// A worker that is not killed ends by itself.
 const TRANSACTIONS_MAX: u64 = 2_000_000;
 /// A worker that has done nothing by then never will.
 const TIMEOUT_MS: u64 = 60_000;
@@ -55,7 +55,7 @@ fn root(heap: &Heap) -> Root {
     heap.transact(Isolation::Strict, |tx| -> tx::Result<Root> { Ok(*tx.read(tx.root::<Root>()?)?) }).expect("a root")
 }
 
-// ---- who is killed --------------------------------------------------------------------------------------------------
+// ---- the process that is killed -------------------------------------------------------------------------------------
 
 /// Tells the parent. A line in one piece.
 fn tell(line: &str) {
@@ -123,7 +123,7 @@ fn worker() {
     });
 }
 
-// ---- who remembers --------------------------------------------------------------------------------------------------
+// ---- the process that remembers -------------------------------------------------------------------------------------
 
 #[derive(Default)]
 struct Told {

@@ -6,7 +6,7 @@ use tx::{Engine, Isolation, Transaction};
 
 use crate::support::{memory, quiet};
 
-/// Every page tells which it is, and by whom it was written.
+/// Every page tells which it is, and which fill wrote it.
 fn fill(bytes: &mut [u8], by: u8) {
     bytes.chunks_mut(4096).enumerate().for_each(|(n, page)| page.fill((n % 251) as u8 ^ by));
 }

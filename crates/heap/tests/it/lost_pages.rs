@@ -90,7 +90,7 @@ fn a_heap_survives_the_loss_of_either_page_of_what_it_keeps_twice() {
     }
 }
 
-/// A page of a log of a closed heap that went back: its records are refused, whether the heap is opened for reading, for writing, or in a pool whose regions somebody has
+/// A page of a log of a closed heap that went back: its records are refused, whether the heap is opened for reading, for writing, or in a pool whose regions were
 /// looked at before, as `cairn check --recover` does. A heap of an earlier build has what says that they are done on the same page.
 #[test]
 fn records_of_an_earlier_time_are_refused_whoever_has_looked_at_the_pool() {
@@ -132,7 +132,7 @@ fn records_of_an_earlier_time_are_refused_whoever_has_looked_at_the_pool() {
                 drop(pool);
                 if read.is_err() {
                     refused += 1;
-                    // What is refused stays closed: nobody recovers it the next time.
+                    // What is refused stays closed: it is not recovered the next time.
                     fs::write(&copy, &lost).unwrap();
                     for time in 0..3 {
                         let opened = Heap::open(&copy, &quiet()).map(drop).map_err(|e| e.to_string());

@@ -80,7 +80,7 @@ fn new_objects_need_no_copy() {
     assert_eq!((cost, heap.stats().misses), (1, 0));
 }
 
-/// Who makes a copy and writes nothing pays for it, so that whoever writes next need not.
+/// A transaction that makes a copy and writes nothing pays for it, so that the next writer need not.
 #[test]
 fn what_is_declared_and_not_written_costs_two() {
     let dir = memory();

@@ -60,7 +60,7 @@ fn interrupted(options: &Options, point: usize, again: Again) -> Option<bool> {
     let (leave, left) = channel();
     let conflict = std::thread::scope(|scope| {
         let heap = &heap;
-        // What is moved into it ends with it: nobody waits for a thread that has panicked.
+        // What is moved into it ends with it: no thread waits for one that has panicked.
         let reader = scope.spawn(move || {
             if told.recv().is_err() {
                 return;

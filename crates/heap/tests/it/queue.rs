@@ -63,7 +63,7 @@ fn a_writer_is_not_overtaken_by_readers_that_come_later() {
     heap.close().unwrap();
 }
 
-/// It gives up as it always did, and bars nobody after that.
+/// It gives up as it always did, and bars no thread after that.
 #[test]
 fn who_gives_up_leaves_the_queue() {
     let dir = memory();

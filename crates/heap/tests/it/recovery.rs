@@ -194,7 +194,7 @@ fn the_budget_bounds_what_recovery_compares() {
     }
 }
 
-/// Who gives up has made its zones dirty all the same.
+/// A transaction that gives up has made its zones dirty all the same.
 #[test]
 fn the_budget_holds_for_transactions_that_abort() {
     let dir = memory();
@@ -209,7 +209,7 @@ fn the_budget_holds_for_transactions_that_abort() {
     }
 }
 
-/// More zones than the budget allows are in use, by one that does not end: nobody else can do anything about that, nor should try again and again.
+/// More zones than the budget allows are in use, by one that does not end: no other transaction can do anything about that, nor should try again and again.
 #[test]
 fn a_long_transaction_does_not_make_others_pay_for_its_zones() {
     let dir = memory();

@@ -144,7 +144,7 @@ fn a_new_backup_tells_which_copy_is_right() {
     }
 }
 
-/// Whoever gives the second copy up looks first which of the two is right.
+/// Before the second copy is given up, the heap looks which of the two is right.
 #[test]
 fn what_goes_to_another_engine_is_what_is_right() {
     for copy in [Copy::Main, Copy::Backup] {
@@ -186,7 +186,7 @@ fn what_is_unclear_goes_to_nobody() {
 fn nothing_is_repaired_where_nothing_is_wrong() {
     let closed = Closed::new();
     let heap = closed.open();
-    heap.scrub().unwrap(); // zones that nobody has used so far get their checksums
+    heap.scrub().unwrap(); // zones that were not used so far get their checksums
     let before = heap.pool().stats();
     heap.scrub().unwrap();
     assert_eq!((heap.pool().stats() - before).media_bytes(), 0, "nothing to be kept anew");
@@ -286,7 +286,7 @@ fn what_a_transaction_is_in_is_left_alone_and_found_later() {
     assert_eq!((found.main_repaired, found.busy), (0, 1));
     tx.abort().unwrap();
     drop(heap);
-    // Who reads the damaged object keeps it from being repaired; who reads another one does not.
+    // A reader of the damaged object keeps it from being repaired; a reader of another one does not.
     let closed = Closed::new(); // of the other's zone no checksum is of the present backup
     closed.damage(Copy::Main, 70..71);
     let heap = closed.open();

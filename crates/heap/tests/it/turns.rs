@@ -26,7 +26,7 @@ thread_local! {
     static ME: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
-/// More waiting than this, and nobody moves.
+/// More waiting than this, and no thread moves.
 const BLOCKED_MAX: u64 = 1_000_000;
 
 impl Turns {

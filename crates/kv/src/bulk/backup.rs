@@ -1,4 +1,4 @@
-//! A copy of a snapshot, made beside everybody who writes; and the way back.
+//! A copy of a snapshot, made while others write; and the way back.
 //!
 //! A backup is a store of its own. It is written without a name and without a barrier, synced once, and named: under its name it is there as a whole, or not
 //! at all. Each record is held against its checksum on the way, so that damage is told and not copied.
@@ -30,7 +30,7 @@ pub struct Backup {
 }
 
 impl Store {
-    /// Writes what is committed by now to a new store at `path`; nobody who writes meanwhile waits for it. Values keep their expiry times.
+    /// Writes what is committed by now to a new store at `path`; no writer waits for it meanwhile. Values keep their expiry times.
     ///
     /// ```
     /// # fn main() -> kv::Result<()> {
@@ -72,7 +72,7 @@ impl Store {
 
 impl Snapshot<'_> {
     /// Writes this snapshot to a new store at `path`, and tells `progress` after each mebibyte what is written. A process that is killed meanwhile leaves nothing; where
-    /// the file system has no files without a name (`O_TMPFILE`), a hidden file `.NAME.making-` and numbers, which nobody needs.
+    /// the file system has no files without a name (`O_TMPFILE`), a hidden file `.NAME.making-` and numbers, which is not needed.
     ///
     /// # Errors
     /// [`pmem::Error::Io`] (`AlreadyExists` if there is something at `path`), [`pmem::Error::NoSpace`]; [`Error::Damaged`](crate::Error::Damaged);

@@ -1,7 +1,7 @@
 //! Changes as they are committed, in the order of their timestamps: the writers' logs, merged.
 //!
-//! A feed is pinned like a reader that began where it has come to. So whatever was committed since is still in its log: a version is freed only when nobody began
-//! before it was superseded.
+//! A feed is pinned like a reader that began where it has come to. So whatever was committed since is still in its log: a version is freed only when no active
+//! reader began before it was superseded.
 
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Included};
@@ -122,7 +122,7 @@ impl Changes<'_> {
     fn look(&mut self) -> Option<usize> {
         let now = self.core.active.now();
         if now == self.until {
-            return None; // nobody has committed
+            return None; // no commit since
         }
         self.pin.renew_at(self.until.max(self.pin.snapshot));
         self.until = now;
@@ -169,7 +169,7 @@ impl Cursor<'_> {
     }
 }
 
-/// Whoever had a timestamp by now is before them. The log of groups comes last: those who wait for their group hold their own.
+/// Every commit that had a timestamp by now is before them. The log of groups comes last: those who wait for their group hold their own.
 fn ends(core: &Core) -> impl Iterator<Item = Mark> {
     let end = |writer| core.writers.get(writer).log.lock().mark();
     if core.failpoints.skips(crate::Step::FeedGroupsLast) {

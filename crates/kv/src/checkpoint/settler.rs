@@ -9,7 +9,7 @@ use crate::media::mark::Mark;
 use crate::space::Space;
 use crate::writers::writer::{Dead, Tombstone};
 
-/// Whoever holds it settles.
+/// The thread that holds it settles.
 pub(crate) struct Settler {
     pub(crate) cell: Cell,
     pub(crate) nodes: Nodes,
@@ -80,7 +80,7 @@ impl Settler {
         }
     }
 
-    /// Says how many nodes there are, for who keeps room for them.
+    /// Says how many nodes there are, for the reserve, which keeps room for them.
     pub(crate) fn note_nodes(&self, space: &Space) {
         let more = self.long.values().map(|span| u64::from(span - 1)).sum();
         space.reserve.note_nodes(self.nodes.room(space.segment_bytes), more);

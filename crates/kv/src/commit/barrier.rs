@@ -26,7 +26,7 @@ impl Core {
         written
     }
 
-    /// The commit's number; durable in the log, if that is where it is to be. The caller holds its own log. Whoever comes before by his timestamp has his number.
+    /// The commit's number; durable in the log, if that is where it is to be. The caller holds its own log. Every commit before it by timestamp has its number.
     fn draw(&self, work: &Work, place: Option<&Place<'_>>) -> Result<u64> {
         crate::failpoints::before_barrier();
         let in_order = !self.failpoints.skips(Step::NumbersInOrder);
@@ -97,7 +97,7 @@ impl Core {
     /// Writes the image, of so many commits, and drains.
     #[inline]
     pub(super) fn drain_into(&self, image: &[u8], runs: &[Run], link: u16, log: &mut Log, commits: u32) -> Result<()> {
-        // Whoever had the log before may have failed here: what he stored is in doubt, and stays as it is.
+        // The previous holder of the log may have failed here: what it stored is in doubt, and stays as it is.
         self.pool.check_usable()?;
         crate::failpoints::before_barrier();
         log.follow(&self.pool, &self.key, commits)?;
@@ -122,7 +122,7 @@ impl Core {
         }
     }
 
-    /// Leaves the records in the cache, for whoever forces.
+    /// Leaves the records in the cache, for the thread that forces.
     fn store_unforced(&self, work: &Work, runs: &[Run], log: &mut Log) -> Result<()> {
         for run in runs {
             raw::copy(Claim::Writer, &self.pool, run.offset, &work.image[run.image..run.image + run.len])?;

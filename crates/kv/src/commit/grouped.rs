@@ -32,8 +32,8 @@ impl Core {
 
     /// As [`commit`](Self::commit), with the barrier, and the log, of a group.
     fn commit_in_group(&self, pin: &Pin<'_>, work: &mut Work, terms: Terms<'_>, shared: &OwnMutex<Log>) -> Result<u64> {
-        // Its own log is for what it supersedes. It is held until the index leads to all of this: whoever takes the mark of the shared log first, and then locks
-        // this one, finds in the index what is before the mark.
+        // Its own log is for what it supersedes. It is held until the index leads to all of this: a thread that takes the mark of the shared log first, and
+        // then locks this one, finds in the index what is before the mark.
         let (number, mut log) = self.writers.claim();
         let writer = self.writers.get(number);
         writer.prepare(pin);

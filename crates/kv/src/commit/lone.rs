@@ -63,8 +63,8 @@ impl Drop for Announced<'_> {
     }
 }
 
-/// Stores that are on their way to where a record goes, and that nobody waits for if the put gives up. Whoever has the log next stores at this place: not before
-/// they have got there.
+/// Stores that are on their way to where a record goes, and that are not waited for if the put gives up. The next holder of the log stores at this place: not
+/// before they have got there.
 struct Streaming;
 
 impl Drop for Streaming {
@@ -106,7 +106,7 @@ impl Core {
         leaf.prefetch_head();
         let (had, told) = {
             let (number, mut log) = self.writers.claim();
-            // Whoever had the log before may have failed: what he stored is in doubt, and stays as it is.
+            // The previous holder of the log may have failed: what it stored is in doubt, and stays as it is.
             self.pool.check_usable()?;
             let space = (HEADER + (key.len() + value.len()) as u64).next_multiple_of(GRAIN);
             let Some(run) = log.next_run(space) else { return Ok(None) };
@@ -283,7 +283,7 @@ mod tests {
         assert!(store.check(|_| ()).unwrap().is_sound());
     }
 
-    /// Each length, so that header, key, and value end before, on and behind lines; read by whoever comes after a crash.
+    /// Each length, so that header, key, and value end before, on and behind lines; read by recovery after a crash.
     #[test]
     fn it_writes_the_record_that_a_transaction_writes() {
         let (dir, store) = store();

@@ -3,7 +3,7 @@
 //! 1. The writer says that it prepares, at each leaf it will change, and only then asks for its timestamp.
 //! 2. What was read is looked at again, as of that timestamp.
 //! 3. The records get the timestamp and their checksums, go to the log, and are drained: **the one barrier**.
-//! 4. The index is led to the new versions; what they supersede waits until nobody can reach it.
+//! 4. The index is led to the new versions; what they supersede waits until no reader can reach it.
 //!
 //! Two that validate each other's reads at once: each has announced itself before it has a timestamp, so the one with the larger timestamp sees the other
 //! and waits for its outcome. Waiting goes to smaller timestamps only.

@@ -22,11 +22,11 @@ const TRIES_URGENT: u32 = 1024;
 const TRIES_REPLACE: u32 = 32;
 /// ... in vain, of one that waits for others' snapshots each time.
 const VAIN_REPLACE: u32 = 16;
-/// Behind so many, with a checkpoint each, nothing counts as live any more that is not, but for who still reads it.
+/// Behind so many, with a checkpoint each, nothing counts as live any more that is not, but for the transactions that still read it.
 const TRIES_TO_FREE: u32 = 16;
 /// How often it looks for the end of those who could reach what was moved, each time it was tried in vain: about 100 ms.
 const LOOKS: u32 = 310;
-/// What somebody has tried in a store that is full.
+/// What a transaction has tried in a store that is full.
 #[derive(Default)]
 pub(crate) struct Tried {
     tries: u32,
@@ -58,13 +58,14 @@ impl Core {
         placed
     }
 
-    /// The store is full: others may have begun segments with room, and a checkpoint frees what nobody needs.
+    /// The store is full: others may have begun segments with room, and a checkpoint frees what is no longer needed.
     #[cold]
     fn make_room(&self, pin: &Pin<'_>, work: &mut Work, error: Error) -> Result<(usize, OwnMutexGuard<'_, Log>)> {
         let bytes: u64 = work.writes.iter().map(|write| write.len as u64).sum();
         let Some(need) = error.refused() else { return Err(error) };
         for (number, writer) in self.writers.all.iter().enumerate() {
-            // Who takes data out waits for one that is in use, rather than have one more begun. He has none himself, and no timestamp that others wait for.
+            // A transaction that takes data out waits for one in use, rather than have one more begun. It has none itself, and no timestamp that others wait
+            // for.
             let log = if need == Need::Urgent { Some(writer.log.lock()) } else { writer.log.try_lock() };
             if let Some(mut log) = log.filter(|log| log.has_room(&self.space, bytes, need)) {
                 self.place(work, &mut log)?;
@@ -80,20 +81,22 @@ impl Core {
         Ok((number, log))
     }
 
-    /// Whether a checkpoint made now would be in vain, or in the way of somebody who has a turn: what this snapshot sees would not be freed.
+    /// Whether a checkpoint made now would be in vain, or in the way of a thread that has a turn: what this snapshot sees would not be freed.
     pub(super) fn is_hopeless(&self, pin: &Pin<'_>, need: Need) -> bool {
         self.is_cramped(Some(pin), need) || need != Need::Urgent && self.turn.try_lock().is_none()
     }
 
-    /// Whether nobody has committed or gone since all was freed that could be. That a put was tried in vain says nothing about deletions, for which more is moved.
+    /// Whether no transaction has committed or gone since all was freed that could be. That a put was tried in vain says nothing about deletions, for which
+    /// more is moved.
     fn is_cramped(&self, own: Option<&Pin<'_>>, need: Need) -> bool {
         let now = Some((self.active.now(), self.active.oldest_but(own)));
         self.cramped.lock()[rank(need)..].contains(&now)
     }
 
     /// Says whether to try again what was refused with `error`, which is returned if not. It is as long as the store is full and that gains anything: what one checkpoint has moved
-    /// is free behind the next but one, unless somebody active could still reach it; so whoever tries must not be. Records of so many `bytes` find no room by that if they
-    /// would not beside all that is live. One at a time, and the others wait without a snapshot; not while they try, since that may be a caller's code.
+    /// is free behind the next but one, unless an active transaction could still reach it; so one that tries must not be active. Records of so many `bytes`
+    /// find no room by that if they would not beside all that is live. One at a time, and the others wait without a snapshot; not while they try, since that
+    /// may be a caller's code.
     #[cold]
     pub(crate) fn full_again(&self, tried: &mut Tried, error: Error, bytes: u64) -> Result<()> {
         let Some(need) = error.refused() else { return Err(error) };
@@ -104,7 +107,7 @@ impl Core {
         if tried.in_vain > 0 {
             match need {
                 Need::Urgent => self.await_oldest(),
-                // What they have overwritten is free as soon as nobody reads it. That was long ago for who has waited before.
+                // What they have overwritten is free as soon as no transaction reads it. That was long ago for who has waited before.
                 Need::Replace if self.active.oldest_snapshot() != Some(self.lasting.load(Relaxed)) => {
                     self.await_oldest()
                 }
@@ -156,7 +159,7 @@ impl Core {
         error
     }
 
-    /// What was moved is not freed while whoever is active could still reach it: he may be about to end, and not on a processor.
+    /// What was moved is not freed while an active transaction could still reach it: that one may be about to end, and not on a processor.
     fn await_oldest(&self) {
         let oldest = || self.active.census().1;
         let (was, mut wait) = (oldest(), Wait::new());

@@ -21,7 +21,7 @@ pub(crate) struct Terms<'n> {
     pub(crate) validate: bool,
     /// Its time, for what expires.
     pub(crate) now: &'n Now,
-    /// It is committed already, by whoever leads.
+    /// It is committed already, by the leader.
     pub(crate) follows: bool,
 }
 
@@ -39,7 +39,7 @@ impl Core {
         self.validate_scans(pin, work, Some(own), ts, terms.now)
     }
 
-    /// The quick look: the index has what it had, and nobody is about to change the leaf.
+    /// The quick look: the index has what it had, and no writer is about to change the leaf.
     #[inline]
     fn is_unchanged(&self, read: &Read, own: usize) -> bool {
         let leaf = self.index.leaf(read.spot);
@@ -57,7 +57,7 @@ impl Core {
         };
         let seen = self.read(pin, key, read.hash, ts, Some(own), None)?;
         let found = seen.record.map_or(0, |record| record.header.ts);
-        // A tombstone may have been dropped, or not yet been there to be seen: to be absent is all that counts, if nobody put something in between.
+        // A tombstone may have been dropped, or not yet been there to be seen: to be absent is all that counts, if no transaction put something in between.
         let same = found == read.ts || (read.ts == 0 && found <= pin.snapshot);
         if same {
             Ok(())

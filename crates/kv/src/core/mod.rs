@@ -55,7 +55,7 @@ pub(crate) struct Core {
     pub(crate) cramped: pmem::sync::Mutex<[Option<(u64, u64)>; 3]>,
     /// A snapshot that those who overwrite have waited for in vain.
     pub(crate) lasting: AtomicU64,
-    /// Who was refused room has everything moved while he has this, one at a time, without a snapshot.
+    /// A thread that was refused room looks for some while it has this, one at a time, without a snapshot; a deletion has everything moved.
     pub(crate) turn: pmem::sync::Mutex<()>,
     /// How often that was done.
     pub(crate) rescues: AtomicU64,
@@ -107,12 +107,12 @@ impl Core {
         }
     }
 
-    /// How many leaves there are, for who keeps room for their nodes.
+    /// How many leaves there are, for the reserve, which keeps room for their nodes.
     pub(crate) fn note_leaves(&self) {
         self.space.reserve.note_leaves(self.index.leaf_count());
     }
 
-    /// Who leads, of a replicated store.
+    /// The part that leads, of a replicated store.
     pub(crate) fn leading(&self) -> Result<&Leading> {
         self.replicated.as_ref().and_then(Replicated::leading).ok_or(Error::Follows)
     }

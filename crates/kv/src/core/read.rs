@@ -138,10 +138,11 @@ impl Core {
         }
     }
 
-    /// Waits for those that may be about to publish versions in this leaf that a snapshot at `limit` must show: who has a smaller timestamp, or does not know it
-    /// yet. With `hash`, only for who writes such a key.
+    /// Waits for writers that may be about to publish versions in this leaf that a snapshot at `limit` must show: those that have a smaller timestamp, or do
+    /// not know it yet. With `hash`, only for those of such a key.
     ///
-    /// Nobody is waited for up to what is settled: all of that is published. Else: a writer announces itself at the leaf and then asks for its timestamp, so one with a timestamp up to `limit` is seen here, or has published.
+    /// No writer is waited for up to what is settled: all of that is published. Else: a writer announces itself at the leaf and then asks for its timestamp, so
+    /// one with a timestamp up to `limit` is seen here, or has published.
     #[inline]
     pub(crate) fn await_pending(&self, leaf: &Leaf, limit: u64, own: Option<usize>, hash: Option<u64>) {
         let own = own.map_or(0, |own| 1 << own);
@@ -164,7 +165,7 @@ impl Core {
                     State::Unknown => true,
                     State::Preparing(ts) => ts <= limit && !self.failpoints.skips(Step::AwaitPreparing),
                 };
-                // Whoever does not hold the key's lock does not write it, or has published it.
+                // A writer that does not hold the key's lock does not write the key, or has published it.
                 !concerns
                     || !hash.is_none_or(|hash| self.locks.owner(hash).is_some_and(|tx_slot| writer.is_of(tx_slot)))
             });

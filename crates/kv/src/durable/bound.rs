@@ -1,9 +1,9 @@
 //! Bounded durability: a commit returns before its barrier, and at most so many commits are at risk.
 //!
 //! Others see such a commit before it is durable. So all commits have one dense numbering, drawn behind validation, and what survives a crash is a prefix of
-//! it: recovery keeps the commits up to the first number that is missing, and erases what is left of later ones before anybody is served. Whoever would put more at
-//! risk than allowed first flushes everything that waits, of all writers, and drains once. Each record names what was durable when it was written, so that what was
-//! durable and is missing is known for a loss.
+//! it: recovery keeps the commits up to the first number that is missing, and erases what is left of later ones before anybody is served. A commit that would
+//! put more at risk than allowed first flushes everything that waits, of all writers, and drains once. Each record names what was durable when it was written,
+//! so that what was durable and is missing is known for a loss.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -101,7 +101,7 @@ impl Bound {
             return Ok(());
         }
         let _one = self.one.lock();
-        // Whoever drew a number up to this one holds its log until its records are in it.
+        // A commit that drew a number up to this one holds its log until its records are in it.
         let last = self.last();
         if self.forced() == last {
             return Ok(());
@@ -119,7 +119,7 @@ impl Bound {
                 pool.flush(run.offset, run.len as u64)?;
             }
         }
-        // Whoever drew a number and has no records, since its log failed, has said so before it gave its own log back.
+        // A commit that drew a number and has no records, since its log failed, has said so before it gave its own log back.
         check()?;
         pool.drain().map_err(|source| Error::InDoubt { source })?;
         self.forced.store(last, Release);

@@ -9,9 +9,9 @@
 //!   publish    each for itself
 //! ```
 //!
-//! On media a group is one transaction, so a crash takes all of it, or nothing; nobody in it was told before. The log is in order of timestamps, as those of
-//! single writers are. One group at a time is on its way, and the next one gathers behind it. Nobody in the queue waits for who is behind him: validation waits
-//! for smaller timestamps only, and the leader for nobody. Whoever is behind does wait, while a long range is validated, too.
+//! On media a group is one transaction, so a crash takes all of it, or nothing; no member was told before. The log is in order of timestamps, as those of
+//! single writers are. One group at a time is on its way, and the next one gathers behind it. No member waits for one behind it: validation waits
+//! for smaller timestamps only, and the leader for none. A member behind does wait, while a long range is validated, too.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub(crate) struct Group(Mutex<Queue>);
 #[derive(Default)]
 struct Queue {
     entries: VecDeque<Entry>,
-    /// Somebody leads, or was told to.
+    /// A member leads, or was told to.
     led: bool,
 }
 
@@ -118,7 +118,7 @@ impl Group {
         members
     }
 
-    /// These go later. The caller leads, so nobody has come before them.
+    /// These go later. The caller leads, so no member has come before them.
     pub(crate) fn put_back(&self, members: Vec<Member>) {
         let mut queue = self.0.lock();
         for Member { ts, work, ticket } in members.into_iter().rev() {
@@ -135,7 +135,7 @@ impl Group {
 }
 
 impl Queue {
-    /// Has the first one lead, if it is ready and nobody does.
+    /// Has the first one lead, if it is ready and none does.
     fn call(&mut self) {
         while matches!(self.entries.front(), Some(Entry { stage: Stage::Gone, .. })) {
             self.entries.pop_front();

@@ -14,13 +14,13 @@
 //! | publish | |
 //!
 //! What the store has on media the log need not keep: when the log fills up, what waits is flushed and drained, and the log is cleaned up behind it. But for the last commit
-//! that is known to be there: so a log with commits always has one, and whoever is further back than the log finds out before it leads.
+//! that is known to be there: so a log with commits always has one, and a store that is further back than the log finds out before it leads.
 //!
-//! | invariant | who keeps it |
+//! | invariant | kept by |
 //! |---|---|
-//! | nobody sees a commit that is not durable | [`Leading::append`] forces before anything is stored or published |
-//! | the log has all commits behind those that are durable in the store, of everybody who follows too | [`Leading::trim`]; [`Follower`](crate::Follower) |
-//! | whoever leads has all commits there ever were | [`take_over`](crate::core::Core::take_over): no gap before the log's first commit, none behind its last |
+//! | no reader sees a commit that is not durable | [`Leading::append`] forces before anything is stored or published |
+//! | the log has all commits behind those that are durable in the store, of every follower too | [`Leading::trim`]; [`Follower`](crate::Follower) |
+//! | the leader has all commits there ever were | [`take_over`](crate::core::Core::take_over): no gap before the log's first commit, none behind its last |
 //! | a store whose log is missing is not opened as if it were whole | `origin`, the log's id on media |
 
 use std::collections::VecDeque;
@@ -179,13 +179,13 @@ impl Leading {
         }
     }
 
-    /// Nobody draws a number while this lives.
+    /// No commit draws a number while this lives.
     #[cfg(test)]
     pub(crate) fn hold_order(&self) -> impl Sized + '_ {
         self.order.lock()
     }
 
-    /// Cleans the log up before this commit, which stays: it says how far whoever leads must be.
+    /// Cleans the log up before this commit, which stays: it says how far a leader must be.
     pub(crate) fn forget_before(&self, lsn: Lsn, failpoints: Failpoints) -> log::Result<()> {
         let keeps = u64::from(!failpoints.skips(Step::KeepLastCommit));
         self.log.truncate_to(Lsn::new(lsn.get() - keeps))

@@ -1,6 +1,6 @@
 //! Leaves: up to 64 versions, each in any slot, read without a lock.
 //!
-//! Beside the slots stands a list of them in order of keys, for scans. Who inserts does not extend it, which would cost the reading of other keys; the next scan
+//! Beside the slots stands a list of them in order of keys, for scans. An insert does not extend it, which would cost the reading of other keys; the next scan
 //! does. Replacing a version by one of the same key leaves it right.
 //!
 //! A leaf is a few words that change under a sequence lock: a reader that met a change looks again. Leaves are used anew but never freed, so a reader with an old
@@ -18,7 +18,7 @@ pub(crate) const SLOTS: usize = 64;
 
 #[repr(align(64))]
 pub(crate) struct Leaf {
-    /// Odd while somebody changes it.
+    /// Odd while a thread changes it.
     version: AtomicU64,
     /// Slots in use.
     used: AtomicU64,
@@ -133,7 +133,7 @@ impl Leaf {
         self.layout.load(Acquire) == layout && self.words[slot as usize % SLOTS].load(Acquire) == word.0
     }
 
-    /// Runs `read` until nobody has changed the leaf meanwhile.
+    /// Runs `read` until no thread has changed the leaf meanwhile.
     #[inline]
     fn consistent<R>(&self, layout: u32, mut read: impl FnMut(&Self) -> R) -> Option<R> {
         loop {
@@ -203,7 +203,7 @@ impl Leaf {
         }
     }
 
-    /// The word that is probably the key's: nobody may rely on it.
+    /// The word that is probably the key's: no caller may rely on it.
     #[inline]
     pub(crate) fn likely(&self, hash: u64) -> Option<Word> {
         let word = self.word(self.first_hit(hash)? as u8);
@@ -250,7 +250,7 @@ impl Leaf {
         }
     }
 
-    /// Shows up to so many versions that are probably the first ones, or the last ones, in order of keys: nobody may rely on it.
+    /// Shows up to so many versions that are probably the first ones, or the last ones, in order of keys: no caller may rely on it.
     #[inline]
     pub(crate) fn first_words(&self, last: bool, count: usize, mut show: impl FnMut(Word)) {
         let entries = (self.listed.load(Relaxed) as usize).min(SLOTS);
@@ -366,7 +366,7 @@ fn zero_bytes(word: u64) -> u64 {
     word.wrapping_sub(LOW) & !word & (LOW << 7)
 }
 
-/// A leaf that nobody else changes.
+/// A leaf that no other thread changes.
 pub(crate) struct Locked<'a> {
     leaf: &'a Leaf,
     version: u64,
@@ -399,7 +399,7 @@ impl Locked<'_> {
     pub(super) fn remove(&mut self, slot: u8) {
         let used = self.leaf.used.load(Relaxed);
         self.leaf.used.store(used & !(1 << slot), Relaxed);
-        // Whoever gets the slot next belongs elsewhere.
+        // The version that gets the slot next belongs elsewhere.
         self.leaf.ordered.store(self.leaf.ordered.load(Relaxed) & !(1 << slot), Relaxed);
         self.replace(slot, Word::NONE);
     }

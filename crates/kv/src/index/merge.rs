@@ -35,7 +35,7 @@ impl Index {
         let words = [left.words(), right.words()].concat();
         left.fill(words.into_iter());
         right.fill([].into_iter());
-        // As in a split: who was about to commit to the right one means keys that are now in the left one.
+        // As in a split: a writer that was about to commit to the right one means keys that are now in the left one.
         fence(SeqCst);
         let pending = self.leaf(right_spot).pending.load(SeqCst);
         self.leaf(left_spot).pending.fetch_or(pending, SeqCst);
@@ -76,7 +76,7 @@ impl Index {
                     let spots = left.spots.iter().chain(&right.spots).copied();
                     let joined = Chunk::new(fences, spots, right.end.clone());
                     self.count_memory(joined.memory() - left.memory() - right.memory());
-                    // Who comes to the right one by the old root still finds its leaves, as long as they are what they were.
+                    // A reader that comes to the right one by the old root still finds its leaves, as long as they are what they were.
                     tree.retired.push(Old::Chunk(last.replace(joined)));
                     continue;
                 }

@@ -6,8 +6,9 @@
 //!       leaf    up to 64 versions      changed in place
 //! ```
 //!
-//! Readers take no lock; a scan that has put a leaf in order writes that down if nobody has changed the leaf meanwhile. Who splits holds the one lock of the tree, about once in thirty inserts; whom it replaces may still be read, and is freed when nobody can
-//! be reading it any more. A reader with an old node finds out at the leaf, whose layout number its node has, or at the chunk, which knows where it ends.
+//! Readers take no lock; a scan that has put a leaf in order writes that down if no thread has changed the leaf meanwhile. A thread that splits holds the one
+//! lock of the tree, about once in thirty inserts; what it replaces may still be read, and is freed when no reader can be reading it any more. A reader with an
+//! old node finds out at the leaf, whose layout number its node has, or at the chunk, which knows where it ends.
 
 mod arena;
 mod chunk;
@@ -61,7 +62,7 @@ struct Tree {
     free: Vec<u32>,
     /// Nodes on media of leaves that are gone, for the next checkpoint.
     left: Vec<u32>,
-    /// Replaced, waiting until nobody reads them.
+    /// Replaced, waiting until they are no longer read.
     retired: Vec<Old>,
 }
 
@@ -197,7 +198,7 @@ impl Index {
         self.leaf(spot).find(spot.layout, hash, |word| self.is_of(pin, word, key))
     }
 
-    /// The same for who reads its value, whose lines are asked for together with the key's: the processor by itself would begin only behind the second miss.
+    /// The same to read its value, whose lines are asked for together with the key's: the processor by itself would begin only behind the second miss.
     #[inline]
     pub(crate) fn find_whole(&self, spot: Spot, key: &[u8], hash: u64, pin: &Pin<'_>) -> Result<Found> {
         self.leaf(spot).find(spot.layout, hash, |word| {
@@ -214,7 +215,7 @@ impl Index {
             match self.find_in(spot, key, hash, pin)? {
                 Found::Here(slot, word) => return Ok((spot, Some((slot, word)))),
                 Found::Absent => return Ok((spot, None)),
-                Found::Moved => {} // who moves leaves has them locked until the tree leads to where they are
+                Found::Moved => {} // a thread that moves leaves has them locked until the tree leads to where they are
             }
         }
     }
@@ -267,8 +268,8 @@ impl Index {
 
     // ---- changes ----------------------------------------------------------------------------------------------
 
-    /// Makes `word` the version of `key` in place of `old`, if that is one; `at` is where its leaf was. Only who has the key's lock does this, and has seen `old`
-    /// since: no key needs to be compared.
+    /// Makes `word` the version of `key` in place of `old`, if that is one; `at` is where its leaf was. Only the holder of the key's lock does this, and has
+    /// seen `old` since: no key needs to be compared.
     #[inline]
     pub(crate) fn set(&self, pin: &Pin<'_>, key: &[u8], hash: u64, old: Word, word: Word, at: Spot) -> Result<()> {
         let mut spot = at;
@@ -399,7 +400,7 @@ impl Index {
         std::mem::take(&mut self.tree.lock().left)
     }
 
-    /// Nodes that were replaced since the last call, to be dropped when nobody is pinned any more who was then.
+    /// Nodes that were replaced since the last call, to be dropped when no reader that was pinned then is pinned any more.
     pub(crate) fn take_retired(&self) -> Vec<impl Send + use<>> {
         std::mem::take(&mut self.tree.lock().retired)
     }

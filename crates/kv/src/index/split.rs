@@ -24,13 +24,13 @@ impl Index {
         let spot = chunk.spots[at];
         let Some(mut left) = self.leaf(spot).lock(spot.layout) else { return Ok(()) };
         if left.len() < SLOTS {
-            return Ok(()); // somebody else has made room
+            return Ok(()); // another thread has made room
         }
         let mut sorted = self.sorted(pin, left.words(), chunk.stretch(at))?;
         // Keys that come in order leave full leaves behind.
         let wanted = if sorted.last().is_some_and(|(last, _)| *last < key) { SLOTS - 4 } else { SLOTS / 2 };
         let differ = |at: &usize| sorted[at - 1].0 < sorted[*at].0;
-        // There are no two equal ones, unless some have gone bad.
+        // There are no two equal ones, unless some are corrupt.
         let middle = (wanted..SLOTS).chain(1..wanted).find(differ);
         let Some(middle) = middle else {
             return Err(crate::media::record::damaged(
@@ -49,7 +49,7 @@ impl Index {
         let mut right_locked = right_leaf.lock(layout).unwrap_or_else(|| unreachable!("a free leaf is nobody's"));
         right_locked.fill_in_order(upper.iter().map(|(_, word)| *word));
         left.fill_in_order(sorted.iter().map(|(_, word)| *word));
-        // The layout is out before the bits are read: who has not seen it has set its bit.
+        // The layout is out before the bits are read: a writer that has not seen it has set its bit.
         std::sync::atomic::fence(SeqCst);
         right_leaf.pending.store(self.leaf(spot).pending.load(SeqCst), SeqCst);
         let spots = [Spot { layout: left.layout(), ..spot }, Spot { leaf: right, layout: right_locked.layout() }];
@@ -60,7 +60,8 @@ impl Index {
         Ok(())
     }
 
-    /// With their keys, in order. Their leaf is locked. A key that is corrupt would go to the wrong side, where nobody looks for what it was: it stops the split.
+    /// With their keys, in order. Their leaf is locked. A key that is corrupt would go to the wrong side, where no search looks for what it was: it stops the
+    /// split.
     fn sorted<'k>(&'k self, pin: &'k Pin<'_>, words: Vec<Word>, of: Stretch<'k>) -> Result<Vec<(&'k [u8], Word)>> {
         let key = |word: Word| {
             let key = Record::at(Claim::Pinned, pin, &self.pool, word.offset())?.key();
@@ -109,7 +110,7 @@ impl Index {
         chunks.insert(chunk_at + 1, Arc::new(Published::new(upper)));
         let mut borders: Vec<&[u8]> = root.fences.iter().collect();
         borders.insert(chunk_at + 1, border);
-        // The root first: who comes by the old one and finds the old chunk sees at the leaf, or at the chunk's new end, that it must look again.
+        // The root first: a reader that comes by the old one and finds the old chunk sees at the leaf, or at the chunk's new end, that it must look again.
         let new_root = Root::new(chunks, borders.into_iter());
         tree.retired.push(Old::Root(self.root.replace(new_root)));
         tree.retired.push(Old::Chunk(root.chunks[chunk_at].replace(lower)));

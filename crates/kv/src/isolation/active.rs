@@ -1,4 +1,4 @@
-//! The clock, and who is active: which versions and nodes somebody may still be reading.
+//! The clock, and which transactions are active: which versions and nodes may still be read.
 //!
 //! Everything a reader can reach is freed only when all who were pinned at the moment it was unlinked are gone. That moment is a reading of the clock,
 //! and a pin has one from its beginning: so the clock is the epoch of the store's reclamation, too.
@@ -19,7 +19,7 @@ pub(crate) struct Active {
     stable: CachePadded<AtomicU64>,
     /// Commits become visible in the order of their timestamps: see `order`.
     ordered: bool,
-    /// Slots of threads: each is taken by the thread of its number only. Behind them those that everybody may take, and [`UPKEEP`] for the store's own work.
+    /// Slots of threads: each is taken by the thread of its number only. Behind them those that every thread may take, and [`UPKEEP`] for the store's own work.
     tx_slots: Box<[CachePadded<TxSlot>]>,
     /// How many there are of the first kind.
     threads: usize,
@@ -29,7 +29,7 @@ pub(crate) struct Active {
 const THREADS: usize = 64;
 /// Slots for the store's own work: it never waits for transactions to end, and takes none of theirs.
 const UPKEEP: usize = 2;
-/// The one of whoever settles, one at a time; the one of whoever sweeps.
+/// The slot of the thread that settles, one at a time; the slot of the thread that sweeps.
 const SETTLING: usize = 0;
 const SWEEPING: usize = 1;
 
@@ -43,9 +43,9 @@ pub(crate) struct TxSlot {
     pub(crate) wounded: std::sync::atomic::AtomicBool,
     /// Where its thread waits for a lock.
     parked: Parked,
-    /// The store's own work: its locks are no reason for a conflict, and it waits for nobody's.
+    /// The store's own work: its locks are no reason for a conflict, and it waits for no transaction's.
     upkeep: std::sync::atomic::AtomicBool,
-    /// Who has this transaction slot and began up to here is too old: see `Options::max_snapshot_age`. 0: nobody was told so since it was taken.
+    /// The holder of this transaction slot is too old if it began up to here: see `Options::max_snapshot_age`. 0: no holder was told so since it was taken.
     expired: AtomicU64,
     /// Changes with each leaf that is scanned from here: see [`Pin::looks`].
     chance: AtomicU32,
@@ -63,7 +63,7 @@ impl Active {
             chance: 0.into(),
         };
         let (clock, stable) = (CachePadded(clock.into()), CachePadded(clock.into()));
-        // Who takes one without a barrier relies on whoever looks for the oldest to make one for all.
+        // A thread that takes one without a barrier relies on the thread that looks for the oldest to make one for all.
         let threads = if tx_slots >= THREADS && barrier_everywhere() { THREADS } else { 0 };
         let tx_slots = (0..threads + tx_slots + UPKEEP).map(|_| CachePadded(tx_slot())).collect();
         Self { clock, stable, ordered, tx_slots, threads }
@@ -92,13 +92,13 @@ impl Active {
         self.ordered
     }
 
-    /// The state that a reader sees who begins now. Whatever was acknowledged is in it.
+    /// The state that a reader sees if it begins now. Whatever was acknowledged is in it.
     #[inline]
     pub(crate) fn stable(&self) -> u64 {
         if self.ordered { self.stable.load(SeqCst) } else { self.now() }
     }
 
-    /// Who reads as of up to here waits for nobody.
+    /// A reader as of a timestamp up to here waits for no writer.
     #[inline]
     pub(crate) fn settled(&self) -> u64 {
         if self.ordered { self.stable.load(SeqCst) } else { 0 }
@@ -128,7 +128,7 @@ impl Active {
         self.pin_anywhere(thread)
     }
 
-    /// On one of the transaction slots that everybody may take.
+    /// On one of the transaction slots that every thread may take.
     fn pin_anywhere(&self, thread: usize) -> Result<Pin<'_>> {
         let max = self.transactions() - self.threads;
         let home = thread % max;
@@ -136,12 +136,13 @@ impl Active {
         all.map(|tx_slot| self.threads + tx_slot).find_map(|tx_slot| self.take(tx_slot)).ok_or(Error::TooMany { max })
     }
 
-    /// Takes the transaction slot of the calling thread, whose number this is: nobody else stores there while it is free, so it takes no read-modify-write, and no barrier: who looks for the
-    /// [`oldest`](Self::oldest) has every thread pass one, behind which he sees this transaction slot taken, or this thread reads what he unlinked before.
+    /// Takes the transaction slot of the calling thread, whose number this is: no other thread stores there while it is free, so it takes no read-modify-write,
+    /// and no barrier: a thread that looks for the [`oldest`](Self::oldest) has every thread pass one, behind which it sees this transaction slot taken, or
+    /// this thread reads what the other unlinked before.
     #[inline]
     fn take_own(&self, thread: usize) -> Option<Pin<'_>> {
         let tx_slot = &self.tx_slots[thread];
-        // Whoever gave it back, on any thread, has left the rest of it as it was.
+        // The pin that gave it back, on any thread, has left the rest of it as it was.
         if tx_slot.began.load(Acquire) != 0 {
             return None;
         }
@@ -158,7 +159,7 @@ impl Active {
         if taken.began.load(Relaxed) != 0 {
             return None;
         }
-        // Announced before the snapshot is taken, and not later than it: who looks for the oldest sees this one, or it begins after that look.
+        // Announced before the snapshot is taken, and not later than it: a thread that looks for the oldest sees this one, or it begins after that look.
         let announced = self.stable() + 1;
         taken.began.compare_exchange(0, announced, SeqCst, Relaxed).ok()?;
         // Not before: it could be another's transaction slot.
@@ -167,7 +168,7 @@ impl Active {
         Some(Pin { active: self, tx_slot, snapshot: self.stable() })
     }
 
-    /// The same, for whoever settles, on a transaction slot of its own.
+    /// The same, for the thread that settles, on a transaction slot of its own.
     pub(crate) fn pin_for_upkeep(&self) -> Result<Pin<'_>> {
         switch_point();
         let pin = self.take(self.transactions() + SETTLING).map_or_else(|| self.pin(), Ok)?;
@@ -175,13 +176,13 @@ impl Active {
         Ok(pin)
     }
 
-    /// The same, for whoever sweeps; the second one at a time takes a transaction's.
+    /// The same, for a thread that sweeps; the second one at a time takes a transaction's.
     pub(crate) fn pin_for_sweep(&self) -> Result<Pin<'_>> {
         switch_point();
         self.take(self.transactions() + SWEEPING).map_or_else(|| self.pin(), Ok)
     }
 
-    /// Whatever was unlinked before this reading of the clock is out of everybody's reach.
+    /// Whatever was unlinked before this reading of the clock is out of every reader's reach.
     pub(crate) fn oldest(&self) -> u64 {
         let now = self.stable();
         // For those on transaction slots of their own: see `take_own`.
@@ -192,7 +193,7 @@ impl Active {
         began.map(|began| began - 1).fold(now, u64::min)
     }
 
-    /// The same, for who would be gone.
+    /// The same, as if `own` were gone.
     pub(crate) fn oldest_but(&self, own: Option<&Pin<'_>>) -> u64 {
         let now = self.stable();
         let others =
@@ -221,9 +222,9 @@ impl Active {
 
     /// Tells all that began before `limit` that they are too old; says how many were not told before.
     ///
-    /// Never one that begins when this has returned: who takes a transaction slot forgets what was told there, whatever the limit was. The clock is ahead of what a later one
-    /// begins at while commits are under way, so that its beginning alone does not tell. Whoever takes a transaction slot meanwhile is told if he began before the limit, or not:
-    /// as if he had begun before this, or after.
+    /// Never one that begins when this has returned: a transaction that takes a transaction slot forgets what was told there, whatever the limit was. The clock
+    /// is ahead of what a later one begins at while commits are under way, so that its beginning alone does not tell. A transaction that takes one meanwhile is
+    /// told if it began before the limit, or not: as if it had begun before this, or after.
     pub(crate) fn expire(&self, limit: u64) -> usize {
         let began = |tx_slot: &TxSlot| tx_slot.began.load(Acquire);
         let old = self
@@ -348,7 +349,7 @@ mod tests {
         let has_own = mine < active.threads;
         let own = active.pin().unwrap();
         assert_eq!(own.tx_slot == mine, has_own);
-        // Nobody else takes it, and the others are for all.
+        // No other thread takes it, and the others are for all.
         let others: Vec<_> = (usize::from(!has_own)..THREADS).map(|_| active.pin().unwrap()).collect();
         assert!(others.iter().all(|pin| pin.tx_slot >= active.threads));
         assert!(matches!(active.pin(), Err(Error::TooMany { max: THREADS })));

@@ -1,11 +1,11 @@
-//! Who writes which key: first updater wins.
+//! Which transaction writes which key: first updater wins.
 //!
-//! A table of words. A word has who holds the lock of one key, and most of that key's hash: two keys that share a word are told apart. Where a second key comes to a word,
-//! or somebody waits, the word leads to a list (`Row`) instead, and goes back to being a word when that is over. A lock is held from the first write of a key to the end of
-//! the transaction.
+//! A table of words. A word has the holder of one key's lock, and most of that key's hash: two keys that share a word are told apart. Where a second key comes
+//! to a word, or a transaction waits, the word leads to a list (`Row`) instead, and goes back to being a word when that is over. A lock is held from the first
+//! write of a key to the end of the transaction.
 //!
-//! Who waits stands in a row, in the order of ages, and sleeps. Who gives a lock back gives it to the first in its row: nobody who comes later gets it before. So whoever waits
-//! for a lock waits for the present holder and for those who were there before him.
+//! A transaction that waits stands in a row, in the order of ages, and sleeps. One that gives a lock back gives it to the first in its row: none that is
+//! younger gets it before. So a transaction that waits for a lock waits for the present holder and for those that are older than itself.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub(crate) struct Locks {
 /// The lists of some words, by their places.
 type Shard = Mutex<HashMap<usize, Vec<Row>>>;
 
-/// The lock of a key, and who waits for it.
+/// The lock of a key, and the transactions that wait for it.
 struct Row {
     /// TxSlot and hash, as in a word.
     holder: u64,
@@ -51,14 +51,14 @@ struct Waiting {
     ticket: Arc<Ticket>,
 }
 
-/// Why somebody does not wait any more.
+/// Why a transaction does not wait any more.
 #[derive(Debug)]
 pub(crate) enum Stop {
-    /// Somebody older wants something that he has.
+    /// An older transaction wants something that this one has.
     Wounded,
-    /// Somebody held it for too long.
+    /// Another transaction held it for too long.
     TimedOut,
-    /// Nobody can commit any more.
+    /// No transaction can commit any more.
     Unusable(pmem::Error),
 }
 
@@ -69,14 +69,14 @@ pub(crate) enum Tried {
     Taken,
     /// It was ours already.
     Own,
-    /// Somebody else has it.
+    /// Another transaction has it.
     Busy,
 }
 
 /// What a waiting transaction needs to know of the store.
 pub(crate) trait Around {
     fn active(&self) -> &Active;
-    /// A number for who waits and has no age.
+    /// A number for a transaction that waits and has no age.
     fn age(&self) -> u64;
     fn check_usable(&self) -> pmem::Result<()>;
 }
@@ -115,7 +115,7 @@ impl Locks {
         &self.shards[place % SHARDS]
     }
 
-    /// The transaction slot of who has it.
+    /// The transaction slot of its holder.
     #[inline]
     pub(crate) fn owner(&self, hash: u64) -> Option<usize> {
         let place = self.place(hash);
@@ -150,7 +150,7 @@ impl Locks {
         }
     }
 
-    /// Takes the lock in the list of its word, or has `busy` look at who holds it. A list is made.
+    /// Takes the lock in the list of its word, or has `busy` look at its holder. A list is made.
     #[cold]
     fn with_row(&self, place: usize, own: u64, busy: impl FnOnce(&mut Row) -> Tried) -> Tried {
         let mut shard = self.shard(place).lock();
@@ -174,11 +174,11 @@ impl Locks {
         if row.holder == own { Tried::Own } else { busy(row) }
     }
 
-    /// Waits for the lock until somebody older wants us out of the way, or the time allowed for one holder is over.
+    /// Waits for the lock until an older transaction wants us out of the way, or the time allowed for one holder is over.
     ///
-    /// Wound-wait (Rosenkrantz, Stearns, Lewis 1978): who is older tells the holder to give way, who is younger waits. So waiting goes from younger to
-    /// older only, and there is no circle; the oldest transaction always gets through. The row is in the order of ages, so who gets the lock from it is older than
-    /// all who go on waiting.
+    /// Wound-wait (Rosenkrantz, Stearns, Lewis 1978): an older transaction tells the holder to give way, a younger one waits. So waiting goes from younger to
+    /// older only, and there is no circle; the oldest transaction always gets through. The row is in the order of ages, so the one that gets the lock from it
+    /// is older than all that go on waiting.
     pub(crate) fn lock(&self, hash: u64, pin: &Pin<'_>, around: &impl Around) -> Result<Tried, Stop> {
         match self.try_lock(hash, pin) {
             Tried::Busy => self.lock_in_row(hash, pin, around),
@@ -240,7 +240,7 @@ impl Locks {
         shard.get(&place)?.iter().find(|row| is_same_key(row.holder, own)).map(|row| row.turns)
     }
 
-    /// Leaves a row; false if it has the lock by now. The ticket alone tells: with nobody behind it the row is a word again.
+    /// Leaves a row; false if it has the lock by now. The ticket alone tells: with no waiter behind it the row is a word again.
     fn leave(&self, place: usize, own: u64, ticket: &Ticket) -> bool {
         let mut shard = self.shard(place).lock();
         if ticket.is_given() {
@@ -266,7 +266,7 @@ impl Locks {
     fn pass_on(&self, place: usize, own: u64) {
         let mut shard = self.shard(place).lock();
         let Some(rows) = shard.get_mut(&place) else {
-            // Whoever gave it to us has made it a word again since we looked; it does not become a list without the shard.
+            // The thread that gave it to us has made it a word again since we looked; it does not become a list without the shard.
             let _ = self.words[place].compare_exchange(own, 0, Release, Relaxed);
             return;
         };
@@ -280,7 +280,7 @@ impl Locks {
             row.turns += 1;
             next.ticket.give();
         }
-        // A list with one who holds and nobody who waits is a word again.
+        // A list with one holder and no waiter is a word again.
         let word = match rows.as_slice() {
             [] => 0,
             [row] if row.waiting.is_empty() => row.holder,
@@ -360,7 +360,7 @@ mod tests {
         assert!(locks.shards.iter().all(|shard| shard.lock().is_empty()));
     }
 
-    /// It is told to give way when the lock comes to it, and nobody is behind it.
+    /// It is told to give way when the lock comes to it, and no other waiter is behind it.
     #[test]
     fn who_is_given_a_lock_while_it_leaves_has_it() {
         let (locks, alone) = (Locks::new(4), Alone::new(4));
@@ -379,7 +379,7 @@ mod tests {
         assert_eq!(locks.owner(7), None);
     }
 
-    /// Three take two locks each, under many schedules, or give way to who is older. (Who asked again would find what it had left behind.)
+    /// Three take two locks each, under many schedules, or give way to an older one. (One that asked again would find what it had left behind.)
     #[test]
     fn every_lock_is_given_back() {
         let takes = |locks: &Locks, alone: &Alone, age: u64, keys: [u64; 2]| {
@@ -401,7 +401,7 @@ mod tests {
         });
     }
 
-    /// Each thread takes two locks, in any order, again and again: all get through, nobody is overtaken by who came later, and nothing is left.
+    /// Each thread takes two locks, in any order, again and again: all get through, none is overtaken by one that came later, and nothing is left.
     #[test]
     fn who_waits_gets_it_in_the_order_of_ages() {
         let (locks, alone) = (Locks::new(1), Alone::new(16));
@@ -447,7 +447,7 @@ mod tests {
                 });
             }
         });
-        locks.unlock(3, &holder); // whoever does not have it gives nothing back
+        locks.unlock(3, &holder); // a pin that does not have it gives nothing back
         assert!(locks.words.iter().all(|word| word.load(Relaxed) == 0));
         assert!(locks.shards.iter().all(|shard| shard.lock().is_empty()));
     }

@@ -1,8 +1,8 @@
 //! In which order commits are numbered and seen: that of their timestamps.
 //!
 //! Where a commit waits for a device or for other machines, a reader must not: it sees the state before the first commit that is still under way
-//! ([`Active::stable`]). So a commit is acknowledged only when all with smaller timestamps are published, or have given up: then it is in the state that whoever begins
-//! from then on sees.
+//! ([`Active::stable`]). So a commit is acknowledged only when all with smaller timestamps are published, or have given up: then it is in the state that a
+//! transaction that begins from then on sees.
 //!
 //! ```text
 //!   join       a timestamp and a place in the queue, under one lock: the queue is in order of timestamps
@@ -11,7 +11,7 @@
 //!   settle     waits until they do
 //! ```
 //!
-//! Whoever waits here waits for smaller timestamps only, as validation does; and each of these leaves the queue, since dropping its place is leaving it.
+//! A commit that waits here waits for smaller timestamps only, as validation does; and each of these leaves the queue, since dropping its place is leaving it.
 
 use std::collections::VecDeque;
 use std::thread::Thread;

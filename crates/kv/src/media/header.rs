@@ -15,7 +15,7 @@ pub(crate) struct Header {
     pub(crate) checksum: u64,
     /// Commit timestamp.
     pub(crate) ts: u64,
-    /// Where the version before this one was, 0 for none; of no meaning after a restart, when nobody can need it.
+    /// Where the version before this one was, 0 for none; of no meaning after a restart, when no reader can need it.
     pub(crate) prev: u64,
     pub(crate) value_len: u32,
     /// Length of the key in the lower 24 bits, flags above.

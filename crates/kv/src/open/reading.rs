@@ -197,7 +197,7 @@ impl<'a> Reading<'a> {
         Ok(record.filter(whole))
     }
 
-    /// Nobody can say that what the medium does not return was no transaction: it passes for none only if what is lost is to be given up.
+    /// What the medium does not return may have been a transaction: it passes for none only if what is lost is to be given up.
     fn if_readable<T>(&self, found: Result<T>) -> Result<Option<T>> {
         match found {
             Err(error @ Error::Pool(pmem::Error::Unreadable { .. })) if !self.core.options.salvage => Err(error),

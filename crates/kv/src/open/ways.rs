@@ -179,7 +179,7 @@ impl Options {
         self.open_following(&self.pool.clone().engine(NAME, [0; 64]).open(path)?)
     }
 
-    /// The store in a pool; a replicated one leads nobody yet.
+    /// The store in a pool; a replicated one does not lead yet.
     pub(super) fn open_following(&self, pool: &Pool) -> Result<Store> {
         let origin = origin(pool)?;
         let is_replicated = self.durability == Durability::Replicated;

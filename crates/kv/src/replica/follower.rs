@@ -1,7 +1,8 @@
 //! The same store on another machine: it serves a copy of the log, and has what is committed there a moment later.
 //!
-//! A thread reads the copy and repeats commits, in their order. A leader uses space in the log again only when whoever reads it has [released](log::Replica::release) it,
-//! which here is when its commits are durable in the store: so the store, with the log behind it, has everything at any time, and a promotion replays what is left.
+//! A thread reads the copy and repeats commits, in their order. A leader uses space in the log again only when the thread that reads it has
+//! [released](log::Replica::release) it, which here is when its commits are durable in the store: so the store, with the log behind it, has everything at any
+//! time, and a promotion replays what is left.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -32,9 +33,10 @@ const IDLE: Duration = Duration::from_secs(1);
 ///
 /// What it shows is always what was committed up to some moment, most often the last one or, when nothing more comes, after the leader's silence of 100 ms.
 ///
-/// Of the same size as its leader it finds room for what that has found room for: a leader leaves a thirty-second of its store for that. It may still find none, when its disk is full, it is smaller, somebody
-/// keeps a snapshot of it, or values are about as long as segments, which it cannot pack as well. Then it says so ([`FollowerStatus::full`]), waits and tries again; its copy of the log keeps what comes, and its leader waits
-/// for it when that is full, as for any copy that does not come along.
+/// Of the same size as its leader it finds room for what that has found room for: a leader leaves a thirty-second of its store for that. It may still find
+/// none, when its disk is full, it is smaller, a reader keeps a snapshot of it, or values are about as long as segments, which it cannot pack as well. Then it
+/// says so ([`FollowerStatus::full`]), waits and tries again; its copy of the log keeps what comes, and its leader waits for it when that is full, as for any
+/// copy that does not come along.
 ///
 /// ```
 /// # fn main() -> kv::Result<()> {
@@ -374,7 +376,7 @@ impl Follower {
     /// Stops serving, makes the store durable as far as it is, and closes both, also if one of them has failed.
     ///
     /// # Errors
-    /// What it failed with, if nobody was told; those of [`Store::close`].
+    /// What it failed with, if no caller was told; those of [`Store::close`].
     pub fn stop(self) -> Result<()> {
         let (store, replica, failed) = self.end()?;
         let (stopped, closed) = (replica.stop(), store.close());
@@ -383,7 +385,7 @@ impl Follower {
         closed
     }
 
-    /// The thread ends. What it failed with, too, if nobody was told.
+    /// The thread ends. What it failed with, too, if no caller was told.
     fn end(self) -> Result<(Store, Replica, Option<Error>)> {
         drop(self.running);
         let Shared { store, replica, failed, .. } =
@@ -475,7 +477,7 @@ impl Shared {
             if self.stop.load(Acquire) {
                 return Ok(false);
             }
-            // What was repeated before holds nobody up.
+            // What was repeated before holds no writer up.
             self.release_before(lsn)?;
             self.replica.await_news(seen, IDLE);
             self.replica.wait(Duration::ZERO)?;

@@ -48,14 +48,15 @@ impl Store {
         self.core.leading().map(|leading| leading.log().payload_max() as usize - HEAD).ok()
     }
 
-    /// Nobody else can be elected for so long from now: see [`Log::lead_for`](log::Log::lead_for). Nothing for a store that follows, or is its own.
+    /// No other leader can be elected for so long from now: see [`Log::lead_for`](log::Log::lead_for). Nothing for a store that follows, or is its own.
     pub fn lead_for(&self, left: std::time::Duration) {
         if let Ok(leading) = self.core.leading() {
             leading.log().lead_for(left);
         }
     }
 
-    /// Another one leads, or may: nothing more is committed by this store, and whoever waits for a commit hears that it is in doubt. See [`Log::fence`](log::Log::fence). Nothing for a store that does not lead.
+    /// Another one leads, or may: nothing more is committed by this store, and a caller that waits for a commit hears that it is in doubt. See
+    /// [`Log::fence`](log::Log::fence). Nothing for a store that does not lead.
     pub fn fence(&self) {
         if let Ok(leading) = self.core.leading() {
             leading.log().fence();
@@ -87,7 +88,7 @@ mod tests {
     use crate::txn::later::Commit as Awaited;
 
     impl Core {
-        /// The numbers of the commits that the log has, of who leads.
+        /// The numbers of the commits that the log has, of a store that leads.
         pub(crate) fn in_log(&self) -> Vec<u64> {
             let mut records = self.leading().unwrap().log().iter();
             let commit = || records.next().unwrap().map(|record| Commit::decode(record.payload).unwrap().number);

@@ -1,4 +1,4 @@
-//! The same store on other machines: who leads, who follows, and who looks after them.
+//! The same store on other machines: the leader, its followers, and the steward that looks after them.
 
 pub(crate) mod follower;
 pub(crate) mod leader;

@@ -1,7 +1,7 @@
 //! What the store that leads has for the other machines, while it leads: how it is doing, changes of its copies, and itself, for a follower that is further behind than the log.
 //!
-//! It listens where this machine's copy of the log was served while it followed: a leader's own copy is served to nobody. Requests and answers are lines of text, so that versions that
-//! differ understand each other's refusals; only what has proved to belong to the group is heard ([`log::fabric::Options`]).
+//! It listens where this machine's copy of the log was served while it followed: a leader's own copy is not served. Requests and answers are lines of text, so
+//! that versions that differ understand each other's refusals; only what has proved to belong to the group is heard ([`log::fabric::Options`]).
 //!
 //! | request | answer |
 //! |---|---|
@@ -204,7 +204,7 @@ impl Office {
         say(sender, format!("ok {bytes}").as_bytes())?;
         let (mut left, mut hash, mut part) = (bytes, Xxh3::new(), vec![0; MESSAGE_MAX]);
         while left > 0 {
-            // Whoever has left, or an end of this leadership, ends it.
+            // A follower that has left, or an end of this leadership, ends it.
             let gone = !matches!(receiver.poll(Duration::ZERO), Ok(None));
             if gone || self.stop.load(Acquire) {
                 return Ok(());
@@ -343,7 +343,7 @@ pub(super) fn fetch(
     let io = |op, source| Error::Pool(pmem::Error::Io { op, path: to.to_owned(), source });
     let (mut sender, mut receiver, answer) = ask(address, trust, &format!("seed {log:x}"), TIMEOUT_SEED, over)?;
     let bytes: u64 = answer.strip_prefix("ok ").and_then(|n| n.parse().ok()).ok_or_else(|| nonsense(address))?;
-    // As the store's own file: for nobody else.
+    // As the store's own file: for no other user.
     remove(to).map_err(|error| io("remove", error))?;
     let made = File::options().write(true).create_new(true).mode(0o600).open(to);
     let mut file = made.map_err(|error| io("create", error))?;

@@ -1,12 +1,12 @@
-//! Settling: the index on media follows the one in memory, by checkpoints; then what nobody needs is freed.
+//! Settling: the index on media follows the one in memory, by checkpoints; then what is no longer needed is freed.
 //!
 //! A checkpoint writes each leaf that has changed to a new node, the lists that lead there; a barrier; and names them in the cell, one copy after the
 //! other, with a barrier each. However many commits. What the old checkpoint named is not touched before that. It also names, for each writer, the mark up to which its log is in the
 //! leaves: recovery reads on from there.
 //!
-//! *Retire before free*: a version is freed when a durable checkpoint no longer leads to it but to its superseder, or has that before the marks, and nobody can reach it
-//! any more. A tombstone leaves the index only behind a durable checkpoint that has it: then the next one, the first without it, has marks behind everything older. Else
-//! a record of an older version, in another writer's log, would bring the key back.
+//! *Retire before free*: a version is freed when a durable checkpoint no longer leads to it but to its superseder, or has that before the marks, and no reader
+//! can reach it any more. A tombstone leaves the index only behind a durable checkpoint that has it: then the next one, the first without it, has marks behind
+//! everything older. Else a record of an older version, in another writer's log, would bring the key back.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -61,12 +61,13 @@ impl Core {
         }
     }
 
-    /// Settles everything committed so far, and frees what nobody needs. Three barriers.
+    /// Settles everything committed so far, and frees what is no longer needed. Three barriers.
     pub(crate) fn checkpoint(&self) -> Result<()> {
         self.checkpoint_for(false)
     }
 
-    /// The same for somebody who was refused room to take data out: everything moves that gains anything. The caller has nothing locked, or that would stay behind.
+    /// The same for a transaction that was refused room to take data out: everything moves that gains anything. The caller has nothing locked, or that would
+    /// stay behind.
     pub(crate) fn rescue(&self) -> Result<()> {
         self.checkpoint_for(true)
     }
@@ -138,9 +139,9 @@ impl Core {
         Ok(())
     }
 
-    /// Takes each writer's mark and what it superseded, while nobody commits through it. A commit holds its log until it is in the index, so whatever is before
-    /// the marks is in the leaves, which are read after this. The log of groups comes first: whoever has records in it by then holds his own until they are in the
-    /// index.
+    /// Takes each writer's mark and what it superseded, while no thread commits through it. A commit holds its log until it is in the index, so whatever is
+    /// before the marks is in the leaves, which are read after this. The log of groups comes first: a transaction that has records in it by then holds its own
+    /// until they are in the index.
     fn gather(&self, settler: &Settler, gathered: &mut Gathered) {
         let late = usize::from(self.failpoints.skips(Step::GroupsMarkFirst));
         gathered.marks = vec![Mark::from_word(0); WRITERS];
@@ -151,7 +152,7 @@ impl Core {
             // Nothing came since the last checkpoint: its thread may be gone.
             let idle = log.segment().filter(|_| log.mark() == settler.mark(number));
             let ends = |segment| {
-                // Nothing moves out of one that somebody fills.
+                // Nothing moves out of one that a writer fills.
                 let is_full = short && log.is_filled(&self.space);
                 self.space.live(segment) == 0 || settler.nodes.is_far(segment) || is_full
             };
@@ -172,7 +173,8 @@ impl Core {
         let per = node::per_segment(self.space.segment_bytes);
         while let Some(key) = from.take() {
             let (mut list, mut checksums) = (Vec::with_capacity(FANOUT), Vec::with_capacity(FANOUT));
-            // Nobody waits for this who splits leaves. One that is split behind this has changed, and waits for the next checkpoint with all it has then.
+            // A thread that splits leaves does not wait for this. A leaf that is split behind this has changed, and waits for the next checkpoint with all it
+            // has then.
             let mut next = Some(self.index.locate(pin, &key));
             while let Some(stretch) = next {
                 let leaf = self.index.leaf(stretch.spot);
@@ -298,10 +300,10 @@ impl Core {
         settler.ripe.append(&mut unripe);
         settler.ripe.extend(gathered.dead);
         let retired = self.index.take_retired();
-        // Read behind them: whoever may still reach them is pinned by now.
+        // Read behind them: a reader that may still reach them is pinned by now.
         let now = self.active.now();
         settler.retired.extend(retired.into_iter().map(|old| (now, Box::new(old) as Box<dyn Send>)));
-        // Whoever begins from here on has a later snapshot than anything unlinked so far.
+        // A transaction that begins from here on has a later snapshot than anything unlinked so far.
         self.order.tick(&self.active);
         let oldest = if self.failpoints.skips(Step::AwaitReaders) { u64::MAX } else { self.active.oldest() };
         let mut held = 0;
@@ -340,7 +342,7 @@ impl Core {
         if settler.rescue { Ok(()) } else { self.gather_neighbours(settler, &pin, left) }
     }
 
-    /// Takes tombstones out of the index that the checkpoint has, and whose older versions are out of everybody's sight.
+    /// Takes tombstones out of the index that the checkpoint has, and whose older versions are out of every reader's sight.
     fn drop_tombstones(&self, settler: &mut Settler, oldest: u64) -> Result<()> {
         let pin = self.active.pin_for_upkeep()?;
         let mut kept = Vec::new();
@@ -350,13 +352,13 @@ impl Core {
                 kept.push(tombstone);
                 continue;
             }
-            // Under the key's lock: who is about to supersede it has seen it, and gives it up himself.
+            // Under the key's lock: a transaction that is about to supersede it has seen it, and gives it up itself.
             let hash = crate::media::key::hash(&tombstone.key);
             if self.locks.try_lock(hash, &pin) != crate::isolation::locks::Tried::Taken {
                 kept.push(tombstone);
                 continue;
             }
-            // One that was superseded while it waited here has left its place, which a later one may have got: that is not out of everybody's sight.
+            // One that was superseded while it waited here has left its place, which a later one may have got: that is not out of every reader's sight.
             let there = Record::at(Claim::Pinned, &pin, &self.pool, tombstone.word.offset());
             let is_it = there.is_ok_and(|record| record.header.ts == tombstone.ts)
                 || self.failpoints.skips(Step::KnowTombstones);

@@ -78,10 +78,10 @@ impl Core {
         let has_begun = |log: &OwnMutex<Log>| log.try_lock().is_none_or(|log| log.segment().is_some());
         let mut begun = self.writers.all.iter().filter(|writer| has_begun(&writer.log)).count() as u64;
         if self.writers.grouped().is_some() {
-            begun = begun.min(2); // that of groups, and that of whoever makes checkpoints
+            begun = begun.min(2); // that of groups, and that of the thread that makes checkpoints
         }
         let slack = self.settle_at.load(Relaxed) + begun * bytes;
-        // Where data were refused, a gain is welcome, and any gain where it was somebody who takes data out.
+        // Where data were refused, a gain is welcome, and any gain where it was a transaction that takes data out.
         let (wanted, dense) = match (self.space.take_short(), settler.rescue) {
             (_, true) => (usage.live, bytes / 64 * 63),
             (true, false) => (usage.live, bytes / 8 * 7),
@@ -189,7 +189,7 @@ impl Core {
                 Tried::Taken => held.push(hash),
                 // Two keys may share a lock.
                 Tried::Own => {}
-                // Somebody who writes it now supersedes it anyway.
+                // A transaction that writes it now supersedes it anyway.
                 Tried::Busy => return None,
             }
             Some((*record, self.index.find_at(pin, record.key(), hash, record.offset)?, hash))

@@ -1,4 +1,4 @@
-//! The store's memory goes to media, and what nobody needs is freed: checkpoints, and the moving of versions.
+//! The store's memory goes to media, and what is no longer needed is freed: checkpoints, and the moving of versions.
 
 pub(crate) mod checkpoint;
 mod compact;

@@ -1,7 +1,8 @@
 //! Versions that scans read one behind the other are written one behind the other.
 //!
 //! Each version is where its transaction was written. A scan that finds the short versions of a leaf far from each other notes the leaf, and upkeep moves all of
-//! them together, in order of keys, as compaction moves versions. What nobody scans is never moved for it; a leaf that is scanned once is moved in one case of 16.
+//! them together, in order of keys, as compaction moves versions. What is not scanned is never moved for it; a leaf that is scanned once is moved in one case
+//! of 16.
 
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
@@ -44,7 +45,7 @@ impl Core {
 
     /// Moves the versions of leaves that were noted, up to so many bytes of them.
     pub(super) fn gather_neighbours(&self, settler: &mut Settler, pin: &Pin<'_>, most: u64) -> Result<()> {
-        // What moves leaves a copy behind until whoever reads by then is gone: not while somebody keeps as much already, nor in a full store.
+        // What moves leaves a copy behind until all that read by then are gone: not while readers keep as much already, nor in a full store.
         let held = self.space.held.load(Relaxed);
         if self.index.leaves.scattered() == 0 || self.space.is_short() || held > self.space.usage().live / 4 {
             return Ok(());

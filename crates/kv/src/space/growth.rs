@@ -1,7 +1,8 @@
 //! The file gets longer and shorter.
 //!
 //! New segments take the kernel time, about a millisecond for four megabytes in memory and much more on a disk. So the background thread makes them ahead of those who will ask, a few at
-//! a time ([`Space::grow_ahead`]), and who finds none makes no more than that either. Whoever does it holds `growth`, and not the lock that all take who ask for a segment.
+//! a time ([`Space::grow_ahead`]), and a thread that finds none makes no more than that either. Either holds `growth` meanwhile, and not the lock that every
+//! thread takes that asks for a segment.
 
 #[cfg(test)]
 use std::sync::atomic::AtomicU64;
@@ -16,7 +17,7 @@ use crate::rows::Rows;
 use crate::space::Segment;
 use crate::space::need::Need;
 
-/// Bytes that the file grows by in one go: somebody may wait for that.
+/// Bytes that the file grows by in one go: a writer may wait for that.
 const STEP: u64 = 4 << 20;
 /// The same of a store with other regions behind it: each time takes one of the pool's few entries.
 const STEP_BEHIND: u64 = 1 << 30;
@@ -27,7 +28,7 @@ const AHEAD: u64 = 128 << 20;
 /// Free segments that are not worth giving back.
 const SLACK: u32 = 4;
 
-/// Whoever has this changes the length of the file.
+/// The thread that has this changes the length of the file.
 pub(super) struct Growth {
     data: Region,
 }
@@ -36,10 +37,10 @@ pub(super) struct Growth {
 #[cfg(test)]
 #[derive(Debug, Default)]
 pub(crate) struct Made {
-    /// By whoever asked for a segment: in all, and in one go.
+    /// By threads that asked for a segment: in all, and in one go.
     waited_for: AtomicU64,
     in_one_go: AtomicU64,
-    /// While nobody could take a segment.
+    /// While no thread could take a segment.
     locked: AtomicU64,
 }
 
@@ -92,7 +93,7 @@ impl Space {
         Ok(())
     }
 
-    /// Whether too few are free: somebody will have to make some before long.
+    /// Whether too few are free: a thread will have to make some before long.
     pub(super) fn note_scarce(&self, state: &State) {
         if !state.full && !self.is_enough(state) {
             self.scarce.store(true, Relaxed);
@@ -111,14 +112,14 @@ impl Space {
         self.fresh.load(Relaxed) != 0 || self.scarce.load(Relaxed)
     }
 
-    /// Makes segments before somebody has to wait for them. That the disk is full is no error: those who ask find out when there is no room.
+    /// Makes segments before a thread has to wait for them. That the disk is full is no error: those who ask find out when there is no room.
     pub(crate) fn grow_ahead(&self, goes_on: impl Fn() -> bool) -> Result<()> {
         while self.scarce.load(Relaxed) && goes_on() {
             let mut growth = self.growth.lock();
             let count = {
                 let state = self.state.lock();
                 if state.full || self.is_enough(&state) {
-                    // Under the lock: who takes one now says so behind this.
+                    // Under the lock: a thread that takes one now says so behind this.
                     self.scarce.store(false, Relaxed);
                     return Ok(());
                 }
@@ -128,7 +129,7 @@ impl Space {
             match self.grow_by_most(&mut growth, count, wanted, 1) {
                 Ok(_) | Err(Error::Full { .. }) => {}
                 Err(error) => {
-                    // Whoever asks next has it tried again.
+                    // The next thread that asks has it tried again.
                     self.scarce.store(false, Relaxed);
                     return Err(error);
                 }
@@ -201,7 +202,8 @@ impl Space {
         let _ = self.fresh.fetch_update(Relaxed, Relaxed, with);
     }
 
-    /// Has memory ready for segments that were never used, so that who takes them need not wait for the kernel; the rest of them another time once there is something else to do.
+    /// Has memory ready for segments that were never used, so that a thread that takes them need not wait for the kernel; the rest of them another time once
+    /// there is something else to do.
     pub(crate) fn populate(&self, goes_on: impl Fn() -> bool) {
         let fresh = self.fresh.swap(0, Relaxed);
         let (mut number, mut left) = ((fresh >> 32) as u32, fresh as u32);
@@ -230,7 +232,7 @@ impl Space {
         if by < (count / 4).max(4 * SLACK) {
             return Ok(());
         }
-        // Nobody gets these while the kernel takes them, and nobody finds a way there: no number of these leads anywhere before it is given out again.
+        // No thread gets these while the kernel takes them, and none finds a way there: no number of these leads anywhere before it is given out again.
         for number in count - by..count {
             state.free.remove(&number);
         }

@@ -1,4 +1,4 @@
-//! Segments: who uses which, and how much of each is live. Where more come from: see `growth`.
+//! Segments: what each is used for, and how much of each is live. Where more come from: see `growth`.
 
 mod growth;
 pub(crate) mod need;
@@ -31,16 +31,16 @@ pub(crate) struct Space {
     extents: [OnceLock<Extent>; EXTENTS],
     table: Rows<Segment>,
     pub(crate) reserve: Reserve,
-    /// Somebody was refused since the last look; and somebody who takes out more than he puts in.
+    /// A transaction was refused since the last look; and one that takes out more than it puts in.
     short: AtomicBool,
     urgent: AtomicBool,
-    /// Bytes of versions that were superseded, and that somebody may still read, at the last checkpoint.
+    /// Bytes of versions that were superseded, and that may still be read, at the last checkpoint.
     pub(crate) held: AtomicU64,
     /// Segments that were never used: the first one in the upper half, how many in the lower.
     fresh: AtomicU64,
     /// Fewer are free than there should be ahead of those who will ask.
     scarce: AtomicBool,
-    /// Held while the file gets longer or shorter, and by nobody who finds room. Before `state`.
+    /// Held while the file gets longer or shorter, and by no thread that finds room. Before `state`.
     growth: pmem::sync::Mutex<Growth>,
     state: pmem::sync::Mutex<State>,
     #[cfg(test)]
@@ -86,7 +86,7 @@ pub(crate) struct Usage {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Segments {
     pub(crate) first: u32,
-    /// Whoever could have had them, and leave what he must: as many as may go on in them.
+    /// A need that could have had them, and leaves what it must: the one by which most may go on in them.
     pub(crate) level: Need,
 }
 
@@ -255,7 +255,7 @@ impl Space {
         Err(self.no_room(&state, u64::from(count), need))
     }
 
-    /// Whether so much is free as whoever has this need leaves.
+    /// Whether so much is free as this need leaves.
     pub(crate) fn is_whole(&self, need: Need) -> bool {
         self.is_missing(&self.state.lock(), need) == 0
     }
@@ -318,22 +318,22 @@ impl Space {
         state.set_table_word(number, what.to_word())
     }
 
-    /// Whether somebody was refused lately.
+    /// Whether a transaction was refused lately.
     pub(crate) fn is_short(&self) -> bool {
         self.short.load(Relaxed)
     }
 
-    /// Whether somebody was refused since the last call.
+    /// Whether a transaction was refused since the last call.
     pub(crate) fn take_short(&self) -> bool {
         self.short.swap(false, Relaxed)
     }
 
-    /// Whether somebody was refused since the last call who takes out more than he puts in.
+    /// Whether a transaction was refused since the last call that takes out more than it puts in.
     pub(crate) fn take_urgent(&self) -> bool {
         self.urgent.swap(false, Relaxed)
     }
 
-    /// Whether so many bytes of whoever takes most would find room if what is live were packed without a gap.
+    /// Whether so many bytes of the need that takes most would find room if what is live were packed without a gap.
     pub(crate) fn could_hold(&self, bytes: u64) -> bool {
         let usage = self.usage();
         let kept = reserve::kept(Need::Urgent, usage.segments as u32);
@@ -346,12 +346,12 @@ impl Space {
         self.find(&self.state.lock(), count)
     }
 
-    /// Others may have freed space on the disk: the next who needs some asks again.
+    /// Others may have freed space on the disk: the next thread that needs some asks again.
     pub(crate) fn ask_again(&self) {
         self.state.lock().full = false;
     }
 
-    /// The caller proves that nobody needs what is in it: no reader, no checkpoint, no log.
+    /// The caller proves that nothing needs what is in it: no reader, no checkpoint, no log.
     pub(crate) fn give_back(&self, number: u32) {
         let mut state = self.state.lock();
         // The table keeps the old word: it is before its log's mark, or no node of it is named.
@@ -378,7 +378,7 @@ impl Space {
         self.state.lock().set_table_word(number, Use::Free.to_word())
     }
 
-    /// Flushes what the table says of segments in a row. Who drains flushes, whoever took them.
+    /// Flushes what the table says of segments in a row. The thread that drains flushes, whichever took them.
     #[track_caller]
     pub(crate) fn flush_words(&self, first: u32, count: u32) -> Result<()> {
         let state = self.state.lock();

@@ -2,7 +2,7 @@
 
 use crate::error::Error;
 
-/// Who asks for a segment: each leaves something to those above.
+/// What a segment is asked for: each leaves something to those above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Need {
     /// For a checkpoint.
@@ -13,7 +13,7 @@ pub(crate) enum Need {
     Rescue,
     /// For a transaction that takes out more than it puts in.
     Urgent,
-    /// For what is committed already, by whoever leads.
+    /// For what is committed already, by the leader.
     Repeat,
     /// For versions that are moved otherwise.
     Move,
@@ -24,7 +24,7 @@ pub(crate) enum Need {
 }
 
 impl Need {
-    /// Of somebody for whom everything is moved that gains anything.
+    /// Of a transaction for which everything is moved that gains anything.
     pub(super) fn is_urgent(self) -> bool {
         matches!(self, Self::Urgent | Self::Repeat)
     }

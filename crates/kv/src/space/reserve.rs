@@ -6,16 +6,18 @@
 //! began.
 //!
 //! Behind these, each [`Need`] leaves free what those above it may have ([`kept`]). That holds of what is in segments, too: **a segment is filled by those who could have had it**. A writer
-//! remembers for whom its segment was taken; who has a greater need goes on in it only while as much is free as he would leave, as if he took it then. Else new data
-//! would go where a deletion was given room, the next deletion would take the next segment, and in the end all would be full of data, with nothing to be moved and no room to
-//! move it to. A follower repeats what its leader has found room for, down to what moves take: the leader of a store leaves a thirty-second more for that. After a restart nobody knows for whom a segment was taken, and all ask.
+//! remembers for which need its segment was taken; a greater need goes on in it only while as much is free as it would leave, as if it took it then. Else new
+//! data would go where a deletion was given room, the next deletion would take the next segment, and in the end all would be full of data, with nothing to be
+//! moved and no room to move it to. A follower repeats what its leader has found room for, down to what moves take: the leader of a store leaves a
+//! thirty-second more for that. After a restart it is not known for which need a segment was taken, and all ask.
 //!
-//! So a deletion finds room, whoever fills the store and however: new data stop while `kept(Data)` segments are free, or filled by others only. Those who overwrite have
-//! what is between that and `kept(Replace)`, in a small store perhaps nothing, and take out as much as they put in. Those who delete have the next ones, one at least, and their records go by
-//! themselves with two checkpoints. Both leave other segments
+//! So a deletion finds room, whatever fills the store and however: new data stop while `kept(Data)` segments are free, or filled by others only. Those who
+//! overwrite have what is between that and `kept(Replace)`, in a small store perhaps nothing, and take out as much as they put in. Those who delete have the
+//! next ones, one at least, and their records go by themselves with two checkpoints. Both leave other segments
 //! sparser by what they hold, and the rest is for moving: into one free segment the sparsest are emptied, one after the other, each free behind the next checkpoint but one. What is
 //! moved takes no more than it did, so that ends with as many free as there were, as long as what is live and the reserve are less than the store. Nothing moves out of a segment that a writer is in: when
-//! room is short, one that is full, and that nobody writes to, is left ([`Log::is_filled`](crate::writers::writer::Log::is_filled)), and the rest of others is for all who have the need.
+//! room is short, one that is full, and that no thread writes to, is left ([`Log::is_filled`](crate::writers::writer::Log::is_filled)), and the rest of others
+//! is for all who have the need.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -24,7 +26,7 @@ use crate::media::node::per_segment;
 use crate::options::Durability;
 use crate::space::need::Need;
 
-/// Segments that whoever has this need leaves, beside those for nodes, in a store of `count`.
+/// Segments that this need leaves, beside those for nodes, in a store of `count`.
 pub(crate) fn kept(need: Need, count: u32) -> u64 {
     let of = |part: u64| u64::from(count) / part;
     // To move things to, for deletions: each begins with segments that are as full as can be.
@@ -33,7 +35,7 @@ pub(crate) fn kept(need: Need, count: u32) -> u64 {
     let deletions = moving + of(32).max(1);
     match need {
         Need::Settle | Need::Last => 0,
-        // One segment is enough to empty others into, one after the other. What somebody had locked stays behind in them, and goes to one more.
+        // One segment is enough to empty others into, one after the other. What a transaction had locked stays behind in them, and goes to one more.
         Need::Rescue => 1,
         // What is moved makes room for them.
         Need::Urgent | Need::Repeat | Need::Move => moving,
@@ -43,7 +45,7 @@ pub(crate) fn kept(need: Need, count: u32) -> u64 {
     }
 }
 
-/// What the last look saw. Whoever takes a segment looks.
+/// What the last look saw. A thread that takes a segment looks.
 #[derive(Debug, Default)]
 pub(crate) struct Reserve {
     /// Leaves.
@@ -64,7 +66,7 @@ impl Reserve {
         Self { has_followers: durability == Durability::Replicated, ..Self::default() }
     }
 
-    /// Segments that whoever has this need must leave free, of `all`. `wanted` are those that are asked for.
+    /// Segments that this need must leave free, of `all`. `wanted` are those that are asked for.
     pub(crate) fn kept(&self, need: Need, wanted: u32, all: u32, segment_bytes: u64) -> usize {
         let per = u64::from(per_segment(segment_bytes));
         let leaves = self.leaves.load(Relaxed);

@@ -1,8 +1,8 @@
 //! What a table's name stands for, kept in the store: its types, under a key that no table has.
 //!
 //! The first transaction that puts something in a table records its types with it, in the same commit. Every handle compares them once for each store, and
-//! notes that they agree; until there is a record it looks each time. Nothing here changes a record. Who writes its raw key, or removes it with a range of keys, raises a
-//! number that all handles compare, and so has them look again.
+//! notes that they agree; until there is a record it looks each time. Nothing here changes a record. A transaction that writes its raw key, or removes it with
+//! a range of keys, raises a number that all handles compare, and so has them look again.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

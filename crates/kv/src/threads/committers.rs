@@ -33,7 +33,7 @@ impl Committers {
         Self(Arc::new(Shared { queue: Watched::default(), most }))
     }
 
-    /// For who sends something that has the store, and may be the last to have it.
+    /// For a caller that sends something that has the store, and may be the last to have it.
     pub(crate) fn shared(&self) -> Arc<Shared> {
         Arc::clone(&self.0)
     }

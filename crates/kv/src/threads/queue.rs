@@ -1,7 +1,7 @@
 //! Where transactions queue that met a conflict: two at a time run with locks.
 //!
 //! More would mostly wait for each other, and wound each other, while those that could go on are not on a processor. With two, one reads while the other commits.
-//! They get through in the order in which they came: who gives a turn back gives it to the first in the row.
+//! They get through in the order in which they came: a thread that gives a turn back gives it to the first in the row.
 
 use std::cell::Cell;
 use std::collections::VecDeque;

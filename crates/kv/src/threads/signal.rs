@@ -9,7 +9,7 @@ use pmem::sync::Watched;
 /// How often it looks without being called.
 pub(crate) const TICK: Duration = Duration::from_millis(200);
 
-/// How long who commits waits, each time, while the background thread cannot keep up: then it does.
+/// How long a thread that commits waits, each time, while the background thread cannot keep up: then it does.
 const BREATH: Duration = Duration::from_millis(2);
 
 /// How the background thread is called.

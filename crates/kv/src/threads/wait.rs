@@ -18,7 +18,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// The same where time is not real.
 const TIMEOUT_TRIES: u32 = 200_000;
 
-/// Pauses that become longer, up to a sleep that ends when somebody wakes this thread.
+/// Pauses that become longer, up to a sleep that ends when another thread wakes this one.
 pub(crate) struct Wait {
     tries: u32,
     /// The first sleep began.
@@ -35,8 +35,8 @@ impl Wait {
         (self.tries, self.since) = (self.tries.min(YIELDS), None);
     }
 
-    /// Pauses, or sleeps until woken; false when that has gone on for longer than anybody should have to wait. Whoever may be woken has said where before the look that
-    /// made it wait.
+    /// Pauses, or sleeps until woken; false when that has gone on for longer than anybody should have to wait. A thread that may be woken has said where before
+    /// the look that made it wait.
     #[cold]
     pub(crate) fn again(&mut self) -> bool {
         self.for_as_long_as(TIMEOUT)

@@ -1,8 +1,8 @@
 //! Commits that are awaited: for callers that must not wait for a device, or for other machines, themselves.
 //!
 //! Threads of the store commit for them, as many as there are commits to wait for, up to one for each writer: those that wait at the same time share a sync. They
-//! also make what was committed visible and give its locks back, whether or not the caller still looks: so nobody who waits for that, and keeps the caller's own
-//! thread busy while he does, waits forever.
+//! also make what was committed visible and give its locks back, whether or not the caller still looks: so a transaction that waits for that, and
+//! keeps the caller's own thread busy meanwhile, does not wait forever.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -85,7 +85,7 @@ impl Transaction<'_> {
             let committers = core.committers.shared();
             let held = Held::<OfCore>::new(self, core);
             committers.send(Box::new(move || {
-                // The store is let go before anybody hears of it: he may close it.
+                // The store is let go before the waiter hears of it: the waiter may close it.
                 let result = held.end(|tx| tx.commit());
                 promise.keep(result);
             }));

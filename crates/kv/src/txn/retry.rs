@@ -21,10 +21,10 @@ thread_local! {
 
 /// From here on the first attempt takes locks, too.
 const HOT: u32 = 512;
-/// Attempts with locks that may fail before there are pauses: they can only because of ranges, or because somebody older came.
+/// Attempts with locks that may fail before there are pauses: they can only because of ranges, or because an older transaction came.
 const PROMPT: u32 = 8;
 
-/// Attempts that wait for one holder until the timeout passes: he may be of the same thread, and then that would go on forever.
+/// Attempts that wait for one holder until the timeout passes: the holder may be of the same thread, and then that would go on forever.
 const IN_VAIN: u32 = 2;
 
 /// Runs `f` until it commits; with locks from the first attempt on where conflicts are many.
@@ -58,7 +58,7 @@ where
     let mut waited_in_vain = 0;
     loop {
         attempts += 1;
-        // Who met conflicts queues; a batch, which reads nothing, only behind one that it met.
+        // A transaction that met conflicts queues; a batch, which reads nothing, only behind one that it met.
         let turn = (mode.locking && (hot || attempts > 1)).then(|| core.queue.enter()).flatten();
         let key = match attempt(core, isolation, mode, &wanted, &mut f) {
             Attempt::Done(result) => {

@@ -61,7 +61,7 @@ pub struct Transaction<'s> {
     pub(super) level: Isolation,
     mode: Mode,
     pub(super) now: Now,
-    /// Its image does not move while somebody reads from it: writes need `&mut self`.
+    /// Its image does not move while it is read from: writes need `&mut self`.
     pub(super) work: RefCell<Work>,
     doom: RefCell<Option<Doom>>,
     /// It writes which types a table has.
@@ -175,8 +175,8 @@ impl<'s> Transaction<'s> {
         }
     }
 
-    /// Has what these keys need fetched from memory, for all at the same time: reads and writes of them wait less afterwards. For who knows several keys
-    /// beforehand; it sees nothing, and is in conflict with nobody.
+    /// Has what these keys need fetched from memory, for all at the same time: reads and writes of them wait less afterwards. For a caller that knows several
+    /// keys beforehand; it sees nothing, and is in conflict with no transaction.
     ///
     /// ```
     /// # fn main() -> kv::Result<()> {
@@ -288,7 +288,7 @@ impl<'s> Transaction<'s> {
         Ok(self.committed(key)?.and_then(|record| record.expires()))
     }
 
-    /// When the key's value was committed; `None` if it has none, or one of this transaction's own. If it is the same in a later transaction, nobody has
+    /// When the key's value was committed; `None` if it has none, or one of this transaction's own. If it is the same in a later transaction, no other has
     /// set the key in between, to the same value neither.
     ///
     /// ```
@@ -377,7 +377,7 @@ impl<'s> Transaction<'s> {
             }
             return Ok(false);
         }
-        // The answer is something that was read; nobody can change it while we hold the lock.
+        // The answer is something that was read; no other transaction can change it while we hold the lock.
         let work = self.work.get_mut();
         let first = work.writes.is_empty();
         work.push(hash, word, spot, |image| encode(image, first));
@@ -481,7 +481,7 @@ impl<'s> Transaction<'s> {
             self.core.validate_scans(&self.pin, work, None, at, &self.now)?;
             return Ok(at.into());
         }
-        // Whoever makes up for new keys by removing others needs no more memory.
+        // A transaction that makes up for new keys by removing others needs no more memory.
         if self.core.options.index_memory < u64::MAX && !self.mode.follows && work.grows() {
             self.core.check_memory()?;
         }

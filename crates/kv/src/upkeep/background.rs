@@ -26,22 +26,22 @@ impl Background {
             let (mut idle, mut ages, mut sweep) = (Idle::default(), Ages::default(), Sweep::default());
             while !kept.background.stop.load(Acquire) {
                 let Wanted { checkpoint, look } = kept.background.wait();
-                // First: somebody may be about to find none.
+                // First: a writer may be about to find none.
                 kept.make_room_ahead();
                 ages.look(&kept);
-                // Whoever follows is told what is removed.
+                // A follower is told what is removed.
                 if !kept.follows()
                     && let Err(error) = kept.sweep(&mut sweep)
                 {
                     tracing::debug!(%error, "sweeping is put off");
                 }
                 if kept.space.take_urgent() {
-                    // Of somebody who does not try again by himself.
+                    // Of a transaction that does not try again by itself.
                     if let Err(error) = kept.rescue() {
                         tracing::warn!(%error, "nothing can be moved in a full store");
                     }
                 }
-                // Who was just woken has not looked on for a while.
+                // A thread that was just woken has not looked on for a while.
                 if checkpoint || !look && idle.is_due(&kept) {
                     kept.keep();
                 }
@@ -110,7 +110,7 @@ impl Drop for Background {
         self.core.background.stop.store(true, Release);
         self.core.background.call();
         if let Some(thread) = self.thread.take() {
-            // It panics only if a lock is broken; there is nobody to tell.
+            // It panics only if a lock is broken; there is no caller to tell.
             let _ = thread.join();
         }
     }
@@ -141,7 +141,7 @@ mod tests {
 
     use crate::Options;
 
-    /// Who commits does not wait for a checkpoint that takes its time, nor for one of his own behind it.
+    /// A thread that commits does not wait for a checkpoint that takes its time, nor for one of its own behind it.
     #[test]
     fn commits_go_on_behind_a_keeper_that_cannot_keep_up() {
         const SETTLE: u64 = 256 << 10;

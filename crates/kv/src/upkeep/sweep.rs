@@ -1,4 +1,4 @@
-//! What has expired goes: nobody sees it any more, and it takes space.
+//! What has expired goes: no reader sees it any more, and it takes space.
 //!
 //! The index says which versions expire at all, so that only those are looked at. Each that has is deleted by a transaction like any other, which makes sure that it
 //! still is the newest.
@@ -43,7 +43,7 @@ impl Core {
             None if !self.expiring.swap(false, SeqCst) => return Ok(0),
             None => Vec::new(),
         };
-        // Whoever does not see that it is not noted any more has published before this looks.
+        // A writer that does not see that it is not noted any more has published before this looks.
         fence(SeqCst);
         let now = Now::default();
         let (mut expired, mut words) = (Vec::new(), Vec::new());
@@ -76,7 +76,7 @@ impl Core {
 
     fn remove_expired(&self, keys: &[Vec<u8>]) -> Result<u64> {
         let mut removed = 0;
-        // Somebody writes it, or it is corrupt.
+        // A transaction writes it, or it is corrupt.
         let left_alone = |error: &Error| error.is_conflict() || matches!(error, Error::Damaged { .. });
         for some in keys.chunks(KEYS) {
             removed += match self.remove_unless_live(some) {

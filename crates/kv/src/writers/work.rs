@@ -37,7 +37,7 @@ pub(crate) struct Work {
     pub(crate) writes: Vec<Write>,
     /// Where in `writes` a hash is, if there are many.
     table: HashMap<u64, u32, BuildHasherDefault<Hashed>>,
-    /// Keys whose hash another one had; and the seed of the table's own, once these are many, or 0: nobody can choose keys that collide there.
+    /// Keys whose hash another one had; and the seed of the table's own, once these are many, or 0: no client can choose keys that collide there.
     collisions: u32,
     seed: u64,
     /// Where in `writes` keys are, for one that scans again and again; those that came since the last scan are not in it. And how many writes scans have looked through without.
@@ -49,7 +49,7 @@ pub(crate) struct Work {
     /// Keys that were looked for and not found.
     pub(crate) missed: Vec<u8>,
     pub(crate) scans: Vec<Scanned>,
-    /// Leaves of keys that were asked for ahead, each at a place its hash gives: whoever came last has it.
+    /// Leaves of keys that were asked for ahead, each at a place its hash gives: the last one that came has it.
     spots: Vec<(u64, Spot)>,
     /// Timestamps of what scans found.
     pub(crate) scanned: Vec<u64>,

@@ -1,7 +1,7 @@
 //! Writers: each has a log of its own, in segments, and what it superseded.
 //!
 //! A log is a row of segments, in each of which records follow one another. A transaction begins on a line. What does not fit into the rest of a segment goes
-//! to the next one, so whoever reads a log looks there, too, where a record does not verify.
+//! to the next one, so a reader of a log looks there, too, where a record does not verify.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
@@ -29,20 +29,20 @@ pub(crate) struct Writer {
     owner: AtomicU32,
     /// Transactions committed.
     commits: AtomicU64,
-    /// Who waits for the end of its commit; whether somebody may.
+    /// The threads that wait for the end of its commit; whether one may.
     parked: Parked,
     waited_for: AtomicBool,
     /// Held for the length of a commit.
     pub(crate) log: OwnMutex<Log>,
 }
 
-/// Whoever waits for a commit looks so often by himself.
+/// A thread that waits for a commit looks so often by itself.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// Bytes written that are worth a counter that all share.
 const WORTH_TELLING: u64 = 64 << 10;
 
-/// Nobody commits.
+/// No thread commits.
 const IDLE: u64 = 0;
 /// Its commit has no timestamp yet.
 const UNKNOWN: u64 = 1;
@@ -67,7 +67,7 @@ pub(crate) struct Log {
     pub(crate) at: u64,
     /// Bytes in it; none before the first.
     limit: u64,
-    /// Who it is for: those who may take what is free, down to what it was taken from. New data, say, do not go where a deletion was given room.
+    /// What it is for: the needs that may take what is free, down to what it was taken from. New data, say, do not go where a deletion was given room.
     level: Need,
     /// The bytes of it that are for all: as many as there are, or none.
     open: u64,
@@ -84,13 +84,13 @@ pub(crate) struct Log {
     pub(crate) number_drawn: u64,
     /// Runs that are not flushed: see `durable`.
     pub(crate) unforced: Vec<Run>,
-    /// Segments begun, first and number, of which the table on media may not yet say so: whoever began them may have turned back, or be gone.
+    /// Segments begun, first and number, of which the table on media may not yet say so: the transaction that began them may have turned back, or be gone.
     pub(crate) unnamed: Vec<(u32, u32)>,
-    /// Versions that nobody will need once they are out of reach.
+    /// Versions that nothing will need once they are out of reach.
     pub(crate) dead: Vec<Dead>,
     /// Tombstones.
     pub(crate) tombstones: Vec<Tombstone>,
-    /// Bytes written that nobody was told of: see [`Core::account`](crate::core::Core::account).
+    /// Bytes written that are not told yet: see [`Core::account`](crate::core::Core::account).
     pub(super) untold: u64,
 }
 
@@ -157,12 +157,12 @@ impl Log {
     /// Goes on in this segment, of so many bytes: the store was closed.
     pub(crate) fn resume(&mut self, space: &Space, segment: u32, limit: u64) {
         (self.segment, self.base, self.limit) = (segment, space.offset(segment), limit);
-        // Nobody knows any more who it was for.
+        // What it was for is no longer known.
         self.set_level(space, Need::Settle);
         self.at = self.behind(space, self.at);
     }
 
-    /// Whoever has this need may go on in the segment, and those who would leave less.
+    /// Records of this need may go on in the segment, and those of needs that would leave less.
     fn set_level(&mut self, space: &Space, level: Need) {
         let open = if level == Need::Data { self.limit } else { 0 };
         if (open > 0) != (self.open > 0) {
@@ -200,7 +200,7 @@ impl Log {
         self.limit.saturating_sub(self.at)
     }
 
-    /// Whether so many bytes fit in the segment it fills, for whoever has this need.
+    /// Whether so many bytes of this need fit in the segment it fills.
     pub(crate) fn has_room(&self, space: &Space, len: u64, need: Need) -> bool {
         self.at + len <= self.limit && (need <= self.level || space.is_whole(need))
     }
@@ -235,7 +235,7 @@ impl Log {
         let begun = self.unnamed.len();
         let placed = self.place_all(space, records, need, runs);
         if placed.is_err() && self.unnamed.len() > begun {
-            // Nobody else could have what was begun in vain. Its numbers are left out.
+            // No other writer could have what was begun in vain. Its numbers are left out.
             for (first, count) in self.unnamed.drain(begun..) {
                 (first..first + count).for_each(|number| space.give_back(number));
             }
@@ -344,7 +344,7 @@ impl Log {
         let none_left = Error::Limit { what: "segments of a log, ever", found: max + 1, max };
         let sequence = self.sequence.checked_add(1).ok_or(none_left)?;
         let what = Use::Log { writer: self.number, sequence, generation: self.generation };
-        // What is left of the one before is nobody's.
+        // What is left of the one before is no longer used.
         let before = self.level;
         self.set_level(space, Need::Settle);
         let taken = space.take(what, count as u32, need).inspect_err(|_| self.set_level(space, before))?;
@@ -385,7 +385,7 @@ impl Writers {
         Self { all: (0..WRITERS).map(writer).collect(), first: usize::from(grouped) }
     }
 
-    /// One that nobody uses: its own for each thread, as long as there are enough.
+    /// One that is not in use: its own for each thread, as long as there are enough.
     #[inline]
     pub(crate) fn claim(&self) -> (usize, pmem::sync::OwnMutexGuard<'_, Log>) {
         let home = self.first + pmem::thread_number() % (WRITERS - self.first);
@@ -417,7 +417,7 @@ impl Writer {
     #[inline]
     pub(crate) fn prepare(&self, pin: &Pin<'_>) {
         self.owner.store(pin.tx_slot as u32 + 1, Relaxed);
-        // Whoever sees the announcement at a leaf, which comes behind this, sees this.
+        // A thread that sees the announcement at a leaf, which comes behind this, sees this.
         self.state.store(UNKNOWN, Release);
     }
 

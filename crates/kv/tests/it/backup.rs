@@ -99,7 +99,7 @@ fn a_backup_beside_writers_is_its_snapshot() {
             let mut commits = vec![store.stats().commits];
             let backup = snapshot
                 .backup(&path, |_| {
-                    // Nobody is stopped: others commit between this step and the next.
+                    // No writer is stopped: others commit between this step and the next.
                     let before = store.stats().commits;
                     while store.stats().commits == before {
                         std::thread::yield_now();

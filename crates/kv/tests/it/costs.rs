@@ -12,7 +12,7 @@ fn key(n: u64) -> Vec<u8> {
 }
 
 fn store(dir: &tempfile::TempDir) -> Store {
-    // Checkpoints are made by whoever commits, so that all is counted in one place.
+    // Checkpoints are made by the thread that commits, so that all is counted in one place.
     Options::new().background(false).settle_bytes(4 << 20).create(dir.path().join("store")).unwrap()
 }
 

@@ -82,7 +82,7 @@ fn who_verifies_is_never_given_what_went_bad() {
         }
         let snapshot = store.snapshot().unwrap();
         assert_eq!(snapshot.scan(Keys::all()).any(|pair| pair.is_err()), verify);
-        // A new value mends it.
+        // A new value repairs it.
         if verify {
             assert!(store.put(&key(3), &value(3)).unwrap());
             assert_eq!(store.get(&key(3)).unwrap(), Some(value(3)));
@@ -117,7 +117,7 @@ fn an_old_version_that_went_bad_is_told() {
     }
 }
 
-/// Who has put a leaf in order, and then finds one of it bad, does not trust that order.
+/// A reader that has put a leaf in order, and then finds one of it bad, does not trust that order.
 #[test]
 fn what_stood_in_order_beside_what_went_bad_is_found() {
     let dir = crate::memory();
@@ -223,7 +223,7 @@ fn a_damaged_record_in_a_log_that_goes_on_is_a_loss() {
         std::fs::write(&path, &whole).unwrap();
         damage(&path, &[n]);
         match options().open(&path) {
-            // Nobody can tell the last one from one that was on its way.
+            // The last one cannot be told from one that was on its way.
             Ok(store) => assert!(!lost && all(&store).len() == 49, "{n}"),
             Err(Error::Lost { .. }) => assert!(lost, "{n}"),
             Err(error) => panic!("{n}: {error}"),

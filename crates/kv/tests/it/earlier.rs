@@ -1,5 +1,5 @@
 //! Stores in the format of 2026-11, left without closing them and closed, and one of a replicated log with its follower, are used as they are. Names of structs and fields are part of the
-//! format: what fails here is a store that nobody can open any more.
+//! format: what fails here is a store that can no longer be opened.
 //!
 //! With `CAIRN_MAKE_FIXTURES=dir` the tests make such stores by this build, and write `earlier-*.txt` into that folder.
 
@@ -139,7 +139,7 @@ fn follow(store: &Path, log: &Path) -> Follower {
     Follower::serve_with(&options(), store, log, "127.0.0.1:0", &trust()).unwrap()
 }
 
-/// Options of who leads, with this copy of the log and the follower's.
+/// Options of the leader, with this copy of the log and the follower's.
 fn leading(log: &Path, follower: &Follower) -> Options {
     let copies = Replicas::new().local(log).at(&follower.address()).write_quorum(2).trust(trust());
     options().replicated(&copies, &log_of(64 << 10).segment_bytes(16 << 10))

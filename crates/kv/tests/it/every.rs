@@ -23,7 +23,7 @@ struct Run<'m> {
     seed: Seed,
     model: Model,
     met: &'m mut Met,
-    /// Of each key, who did what with it lately.
+    /// Of each key, which actor did what with it lately.
     lately: BTreeMap<Key, VecDeque<(usize, u64)>>,
     actors: u64,
     steps: u64,

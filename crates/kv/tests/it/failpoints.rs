@@ -1,4 +1,4 @@
-//! Steps of the protocol that crashes do not ask for are left out, and each time somebody notices: isolation first, then the order of a log.
+//! Steps of the protocol that crashes do not ask for are left out, and each time a test notices: isolation first, then the order of a log.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -185,7 +185,7 @@ fn two_validators_do_not_both_miss_each_other() {
     }
 }
 
-/// Who meets a conflict tries again with locks, and waits for them.
+/// A transaction that meets a conflict tries again with locks, and waits for them.
 #[test]
 fn two_who_insist_do_not_miss_each_other_either() {
     for (look, far) in cases() {
@@ -381,8 +381,8 @@ fn a_key_is_not_missed_where_another_one_of_its_hash_was() {
     assert!(misses(Some(Step::LookTwice)));
 }
 
-/// One key is put and deleted in turn, so that places of tombstones are tombstones' again. While upkeep is kept from some of them by somebody who has the key, their places are
-/// given away; the one that is there then is in sight of a snapshot.
+/// One key is put and deleted in turn, so that places of tombstones are tombstones' again. While upkeep is kept from some of them by a transaction that has the
+/// key, their places are given away; the one that is there then is in sight of a snapshot.
 fn a_snapshot_loses_its_key(step: Option<Step>, seed: u64) -> bool {
     let own = own(without(small().segment_bytes(4 << 10).settle_bytes(1 << 20).background(false), step));
     let (store, mut lost) = (&own.store, false);
@@ -441,7 +441,7 @@ fn a_put_that_is_given_up_leaves_no_record() {
     assert!(leaves(Some(Step::ChecksumLast)));
 }
 
-/// Who looks twice beside it finds the same.
+/// A reader that looks twice beside it finds the same.
 fn looks_differ(step: Option<Step>) -> bool {
     let own = own(without(small().background(false), step));
     let (store, mut round, mut differ) = (&own.store, 0_u32, false);
@@ -505,7 +505,8 @@ fn a_log_without_links_forgets_in_silence() {
 
 // ---- what a crash leaves of a segment --------------------------------------------------------------------------
 
-/// A torn transaction that recovery did not show must not come back when the words it lacked are written again at its place, by whoever has the segment then.
+/// A torn transaction that recovery did not show must not come back when the words it lacked are written again at its place, by the writer that has the segment
+/// then.
 fn comes_back(step: Option<Step>) -> bool {
     let dir = crate::memory();
     let path = dir.path().join("store");

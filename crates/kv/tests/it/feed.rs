@@ -97,7 +97,7 @@ fn long_values_and_all_of_a_transaction_are_told_at_once() {
     assert!(told[3..].iter().all(|change| change.at == at) && told[2].at < at);
 }
 
-/// Once it was told, nothing is kept for whoever follows; until then everything is.
+/// Once it was told, nothing is kept for the feed; until then everything is.
 #[test]
 fn a_feed_keeps_what_it_has_not_told_and_no_more() {
     let dir = crate::memory();

@@ -477,7 +477,7 @@ fn with_room_for(bytes: u64) -> (tempfile::TempDir, Store) {
     (dir, store)
 }
 
-/// A snapshot keeps all that is superseded since: who finds no room for that waits a while for it to end, and says which it is if it does not.
+/// A snapshot keeps all that is superseded since: a writer that finds no room for that waits a while for it to end, and says which it is if it does not.
 #[test]
 fn who_overwrites_waits_for_a_snapshot_and_names_it() {
     let (_dir, store) = with_room_for(4 * MIB);
@@ -499,7 +499,7 @@ fn who_overwrites_waits_for_a_snapshot_and_names_it() {
     assert!(matches!(error, Error::Full { overwrites: true, snapshot: Some(at), .. } if at == began), "{error:?}");
     assert!(error.to_string().contains(&format!("timestamp {began}")), "{error}");
     assert!(waited.as_millis() >= 100, "it waited for {waited:?}");
-    // Not with a snapshot that is in nobody's way.
+    // Not with a snapshot that is in no writer's way.
     drop(snapshot);
     (0..2000).for_each(|n| assert!(store.put(&key(n), &[2; 3000]).unwrap()));
     let (mut n, _none) = (0, store.snapshot().unwrap());
@@ -512,7 +512,7 @@ fn who_overwrites_waits_for_a_snapshot_and_names_it() {
     assert!(matches!(error, Error::Full { overwrites: false, snapshot: None, .. }), "{error:?}");
 }
 
-/// As often as it ends while somebody waits for it.
+/// As often as it ends while a writer waits for it.
 #[test]
 fn who_overwrites_goes_on_when_the_snapshot_ends() {
     let (_dir, store) = with_room_for(4 * MIB);
@@ -541,8 +541,8 @@ fn who_overwrites_goes_on_when_the_snapshot_ends() {
     }
 }
 
-/// Little is live, whoever overwrites what as fast as he can. None is ahead of the others by more than a round, and the store has room for all that is superseded in one: so it does not
-/// matter when each of them runs.
+/// Little is live, whatever the threads overwrite as fast as they can. None is ahead of the others by more than a round, and the store has room for all that is
+/// superseded in one: so it does not matter when each of them runs.
 #[test]
 fn a_store_with_little_in_it_is_never_full_for_who_overwrites() {
     const THREADS: u64 = 4;
@@ -563,7 +563,7 @@ fn a_store_with_little_in_it_is_never_full_for_who_overwrites() {
             .map(|thread| {
                 let (round, overwrite) = (&round, &overwrite);
                 scope.spawn(move || {
-                    // Who is refused goes on, too, so that nobody waits for him in vain.
+                    // A thread that is refused goes on, too, so that none waits for it in vain.
                     let rounds = (0..6000).step_by(TOGETHER as usize);
                     let refused = rounds.flat_map(|from| {
                         round.wait();

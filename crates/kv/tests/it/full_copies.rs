@@ -61,7 +61,7 @@ impl Plan {
     }
 }
 
-/// Returns how often somebody was refused.
+/// Returns how often a batch was refused.
 fn churn(store: &kv::Store, plan: &Plan, thread: u64, random: &mut Random) -> u64 {
     let (mut refused, mut deletes) = (0, 0);
     for _ in 0..plan.batches {
@@ -157,7 +157,7 @@ fn a_follower_without_room_waits_for_it() {
     (0..100).for_each(put);
     await_commits(&one, 100);
     let first = all(&store);
-    // Who reads the follower keeps all that is overwritten.
+    // A reader of the follower keeps all that is overwritten.
     let snapshot = one.snapshot().unwrap();
     let full = (100..2000).find(|n| {
         put(*n);

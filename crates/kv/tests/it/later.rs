@@ -66,7 +66,7 @@ fn a_commit_comes_to_its_end_though_nobody_looks() {
         tx.put(&key(n), b"value").unwrap();
         drop(tx.commit_async());
     }
-    // Whoever waits for a key that is being written needs nobody's thread but the store's.
+    // A caller that waits for a key that is being written needs no thread but the store's.
     store.put(&key(0), b"later").unwrap();
     let mut last = store.begin(Isolation::Serializable).unwrap();
     last.put(b"last", b"").unwrap();

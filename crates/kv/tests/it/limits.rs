@@ -8,7 +8,7 @@ fn key(n: u64) -> Vec<u8> {
     format!("{n:08}").into_bytes()
 }
 
-/// Whoever reads from it still holds what it was shown: that is not freed, however old.
+/// A reader of it still holds what it was shown: that is not freed, however old.
 #[test]
 fn a_snapshot_that_is_too_old_is_told_and_loses_nothing_it_was_shown() {
     let dir = crate::memory();

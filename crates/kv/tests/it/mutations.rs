@@ -224,7 +224,7 @@ fn used(path: &Path, made: &Made, bytes: &[u8], rng: &mut Rng) -> Result<&'stati
         };
         let may = truth.entry(key).or_insert_with(|| vec![None]);
         match result {
-            // A new value mends a key that is not found because it is corrupt.
+            // A new value repairs a key that is not found because it is corrupt.
             Ok(had) if !may.iter().any(|before| before.is_some() == had) && (had || value.is_none()) => {
                 return Err(format!("write {n}: says that there was {} before", if had { "a value" } else { "none" }));
             }

@@ -238,7 +238,7 @@ fn a_follower_that_needs_what_the_log_has_no_more_says_so_and_begins_with_a_seed
     store.put(b"more", b"1").unwrap();
     let failed = (0..TIMEOUT).find_map(|_| late.wait(Duration::from_millis(1)).err()).expect("it follows from nothing");
     assert!(matches!(failed, Error::Behind { has: 0, first } if first > 1), "{failed}");
-    // It holds nobody up.
+    // It holds no writer up.
     for n in 0..1000_u32 {
         store.put(&(n % 100).to_be_bytes(), &[n as u8; 200]).unwrap();
     }
@@ -282,7 +282,7 @@ fn a_store_that_is_behind_an_idle_log_does_not_lead() {
             .unwrap();
     }
 
-    // The machine that was away has an old store, and its copy is repaired; nobody has committed since.
+    // The machine that was away has an old store, and its copy is repaired; nothing was committed since.
     let away = Replicas::new().local(site.log(0)).at(&two.address()).write_quorum(2).trust(trust());
     std::fs::write(site.store(9), &old).unwrap();
     let refused = Options::new().replicated(&away, &log_of(64 << 10)).open(site.store(9)).unwrap_err();
@@ -309,7 +309,7 @@ fn without_a_quorum_nothing_is_committed_and_everything_read() {
     assert!(matches!(lost, Error::Log(_)), "{lost}");
     assert_eq!(store.get(b"apples").unwrap().as_deref(), Some(&b"16"[..]));
     store.abandon();
-    // What was in doubt is decided by whoever opens it: it is in the leader's own copy.
+    // What was in doubt is decided by the next open: it is in the leader's own copy.
     let (one, two) = (site.follow(1), site.follow(2));
     let store = site.lead(&[&one, &two]).unwrap();
     let apples = store.get(b"apples").unwrap();
@@ -347,7 +347,7 @@ fn a_follower_that_cannot_lead_follows_on() {
     store.put(b"pears", b"3").unwrap();
     await_that(&one, || one.store().get(b"pears").unwrap().is_some());
     assert_eq!(one.store().get(b"apples").unwrap().as_deref(), Some(&b"16"[..]));
-    // Whoever elects leaders says how long nobody else can be.
+    // The caller that elects leaders says how long no other can be elected.
     store.lead_for(Duration::from_secs(600));
     store.check_leading().unwrap();
     store.lead_for(Duration::ZERO);

@@ -414,14 +414,14 @@ fn a_store_full_of_one_write_each_can_be_emptied() {
     assert_eq!(store.snapshot().unwrap().scan(Keys::all()).count(), 0);
 }
 
-/// Several fill it at once until each is refused, and each deletes what is his.
+/// Several threads fill it at once until each is refused, and each deletes what is its own.
 #[test]
 fn a_store_filled_in_groups_deletes_and_fills_again() {
     const THREADS: u64 = 4;
     let dir = crate::memory();
     let store = small(true).group_commit(true).create(dir.path().join("store")).unwrap();
     for round in 0..3 {
-        // Nobody deletes before all were refused: what he gave back, others would have to fill again.
+        // No thread deletes before all were refused: what it gave back, others would have to fill again.
         let full = Barrier::new(THREADS as usize);
         std::thread::scope(|threads| {
             for thread in 0..THREADS {

@@ -28,7 +28,7 @@ fn expired_keys_leave_the_index_and_the_file() {
         };
     }
     let live = store.stats().live_bytes;
-    // One that somebody is writing is left to him.
+    // One that a transaction is writing is left to it.
     let mut tx = store.begin(Isolation::Serializable).unwrap();
     tx.put(&key(1), b"again").unwrap();
     assert_eq!(store.sweep().unwrap(), KEYS / 3 - 1);

@@ -54,7 +54,7 @@ fn money_is_neither_made_nor_lost() {
     assert_eq!(tx.scan(Keys::all()).map(|p| read(Some(p.unwrap().1))).sum::<u64>(), 100 * ACCOUNTS);
 }
 
-/// Each waits for the other, and nobody can know but by the time it takes.
+/// Each waits for the other, and neither can know but by the time it takes.
 #[test]
 fn a_transaction_within_another_on_the_same_key_gives_up() {
     let dir = crate::memory();
@@ -69,7 +69,7 @@ fn a_transaction_within_another_on_the_same_key_gives_up() {
     assert_eq!(store.get(b"key").unwrap().as_deref(), Some(&b"1"[..]));
 }
 
-/// Says so however its thread ends: who waits for it goes on.
+/// Says so however its thread ends: a thread that waits for it goes on.
 struct Done<'a>(&'a AtomicBool);
 
 impl Drop for Done<'_> {

@@ -1,4 +1,4 @@
-//! Commits that are under way: who reads meanwhile, and in which order they come out.
+//! Commits that are under way: what is read meanwhile, and in which order they come out.
 
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -52,7 +52,7 @@ fn readers_do_not_wait_for_a_commit_under_way() {
     }
 }
 
-/// What was acknowledged is seen by whoever begins then, whatever else is under way.
+/// What was acknowledged is seen by a transaction that begins then, whatever else is under way.
 #[test]
 fn what_is_acknowledged_is_seen_at_once() {
     for grouped in [true, false] {
@@ -77,8 +77,8 @@ fn what_is_acknowledged_is_seen_at_once() {
     }
 }
 
-/// A reads what B then writes, so A comes first; while A stands between its timestamp and its number, B commits. Whether somebody who has a prefix of the commits, which
-/// `look` asks for x and y, sees B without A; he is asked this often.
+/// A reads what B then writes, so A comes first; while A stands between its timestamp and its number, B commits. Whether a reader that has a prefix of the
+/// commits, which `look` asks for x and y, sees B without A; it is asked this often.
 pub(crate) fn shows_a_gap(store: &Store, often: u32, look: impl Fn() -> [Vec<u8>; 2] + Send) -> bool {
     store.put(b"x", b"0").unwrap();
     store.put(b"y", b"0").unwrap();

@@ -15,7 +15,7 @@ use crate::replicate::takeover::Taken;
 use crate::replicate::{Joining, Leading, Link};
 use crate::space::{NO_MARKER, Space};
 
-/// Who changes the copies looks so often at the clock, and whether they answered what others hear.
+/// A thread that changes the copies looks so often at the clock, and whether they answered what others hear.
 const MOMENT: Duration = Duration::from_millis(1);
 
 impl Core {

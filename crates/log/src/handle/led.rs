@@ -11,7 +11,7 @@ use crate::replicate::{CopyState, Leading, Link, number};
 use crate::threads::{AckThread, Returning};
 
 impl Log {
-    /// The log of a leader, who hears its copies by these, and where they come back from.
+    /// The log of a leader, which hears its copies by these, and where they come back from.
     pub(crate) fn leading(
         core: Core,
         found: Recovered,
@@ -132,15 +132,16 @@ impl Log {
         self.core.join(link, receiver, Some(new_id), pump, self.core.options.stall_timeout, &|| false)
     }
 
-    /// Nobody else can be elected for so long from now: behind that, [`check_leading`](Self::check_leading) is an error until this is said again. For whoever elects leaders; without it a
-    /// leader that is cut off does not know that another leads, and what it reads may be out of date.
+    /// No other leader can be elected for so long from now: behind that, [`check_leading`](Self::check_leading) is an error until this is said again. For
+    /// programs that elect leaders; without it a leader that is cut off does not know that another leads, and what it reads may be out of date.
     pub fn lead_for(&self, left: Duration) {
         if let Some(leading) = &self.core.leading {
             leading.lead_for(left);
         }
     }
 
-    /// Somebody else leads this log now, or may: nothing more becomes durable through this handle. For whoever elects leaders to say, when a lease is over.
+    /// Another process leads this log now, or may: nothing more becomes durable through this handle. For programs that elect leaders, to call when a lease is
+    /// over.
     pub fn fence(&self) {
         if let Some(leading) = &self.core.leading {
             leading.fence(leading.epoch, leading.owner);

@@ -124,9 +124,9 @@ impl Replicas {
         Self { open_timeout: limit, ..self }
     }
 
-    /// The number by which whoever elects leaders knows this one, and its term. The log's epoch, which counts takeovers, is at least the term as long as that leaves half of the
-    /// epochs for them. Neither orders leaders: one of an older term that opens the log later shuts the present one out, so check that the lease is still held before opening, say how
-    /// long it is [held](Log::lead_for), and [`fence`](Log::fence) the log when it is lost.
+    /// The number by which the election service knows this one, and its term. The log's epoch, which counts takeovers, is at least the term as long as that
+    /// leaves half of the epochs for them. Neither orders leaders: one of an older term that opens the log later shuts the present one out, so check that the
+    /// lease is still held before opening, say how long it is [held](Log::lead_for), and [`fence`](Log::fence) the log when it is lost.
     #[must_use]
     pub fn elected(self, owner: u64, term: u64) -> Self {
         Self { owner: Some(owner), term, ..self }
@@ -148,7 +148,7 @@ impl Replicas {
     }
 
     /// A log is [made](Options::create_replicated) of copies that a making was cut short of, too: none of them has ever had a record. Only if no other log can have named them its own
-    /// meanwhile, as a copy that was about to join one looks the same: whoever says this knows that there is none.
+    /// meanwhile, as a copy that was about to join one looks the same: a caller that says this knows that there is none.
     #[must_use]
     pub fn make_again(self, again: bool) -> Self {
         Self { again, ..self }

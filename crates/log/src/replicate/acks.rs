@@ -1,15 +1,16 @@
-//! Who hears the copies: a thread that waits for them anyway. A thread of its own would be woken for each acknowledgement, and wake who waits: two switches where one is
-//! enough, and where processors are few these are most of what a further copy costs.
+//! The thread that hears the copies: one that waits for them anyway. A thread of its own would be woken for each acknowledgement, and wake the one that waits:
+//! two switches where one is enough, and where processors are few these are most of what a further copy costs.
 //!
 //! All receivers are one thing, the *ears*. A thread that has to wait takes them if they are there, waits for the copies itself, and goes on when it has heard enough; one that
-//! finds them taken sleeps, and is woken by who hears. While nobody waits, a thread of its own takes them now and then: so connections that end, leaders that are shut out, and
-//! acknowledgements of what was only posted, are heard.
+//! finds them taken sleeps, and is woken by the thread that hears. While no thread waits, a thread of its own takes them now and then: so connections that end,
+//! leaders that are shut out, and acknowledgements of what was only posted, are heard.
 //!
-//! Nobody sleeps over what it waits for. Whenever the group's lock is free, of each sleeper that was not woken what it waits for is not there, and one of these is true:
+//! No thread sleeps over what it waits for. Whenever the group's lock is free, of each sleeper that was not woken what it waits for is not there, and one of
+//! these is true:
 //!
-//! * Somebody has the ears. Who gives them back, or has news, does so with the lock held, and wakes whom it concerns.
+//! * A thread has the ears. A thread that gives them back, or has news, does so with the lock held, and wakes the sleepers that it concerns.
 //! * A sleeper was called to take them, and has not looked yet. It looks with the lock held: takes them, or calls another.
-//! * No copy lacks anything, but the leader's own image does. Who flushes that is awake, and has news.
+//! * No copy lacks anything, but the leader's own image does. The thread that flushes it is awake, and has news.
 
 use std::thread::Thread;
 use std::time::Duration;
@@ -34,12 +35,12 @@ struct Ear {
     awaited: bool,
 }
 
-/// The receivers of all copies: with who hears.
+/// The receivers of all copies: with the thread that hears.
 #[derive(Default)]
 pub(super) struct Ears(Vec<Ear>);
 
 impl Ears {
-    /// Chooses whom to wait for: those that were sent to last, who answer last. False if no copy lacks anything.
+    /// Chooses the copies to wait for: those that were sent to last, which answer last. False if no copy lacks anything.
     fn choose(&mut self, group: &Group, until: Until) -> bool {
         let Some(Lacking { through, mut heard }) = group.lacking(until) else { return false };
         for ear in self.0.iter_mut().rev() {
@@ -107,9 +108,9 @@ struct Sleeper {
 /// Whose turn it is to hear. Locked behind the group, or alone.
 #[derive(Default)]
 struct Turn {
-    /// None while somebody has them.
+    /// None while a thread has them.
     ears: Option<Ears>,
-    /// Came while somebody had them.
+    /// Came while a thread had them.
     joined: Vec<Ear>,
     sleepers: Vec<Sleeper>,
     next: u64,
@@ -122,7 +123,7 @@ impl Turn {
         Some(ears)
     }
 
-    /// If nobody has the ears, or will: calls a sleeper to take them, whom a copy keeps waiting.
+    /// If no thread has the ears, or will: calls a sleeper that a copy keeps waiting, to take them.
     fn call(&mut self, group: &Group) {
         let is_heard = self.ears.is_none() || self.sleepers.iter().any(|s| s.woken == Woken::Called);
         if is_heard || group.skips(Step::HandOn) {
@@ -136,7 +137,7 @@ impl Turn {
     }
 }
 
-/// With it, what those wait at who wait for a moment only.
+/// With it, what threads wait at that wait for a moment only.
 pub(super) struct Acks(Mutex<Turn>, Condvar);
 
 /// What a thread that waits is to do.
@@ -156,14 +157,14 @@ impl Acks {
         self.0.lock().joined.push(Ear { peer, receiver, awaited: false });
     }
 
-    /// The ears, if nobody has them, chosen all.
+    /// The ears, if no thread has them, chosen all.
     pub(super) fn take(&self) -> Option<Ears> {
         let mut ears = self.0.lock().take()?;
         ears.choose_all();
         Some(ears)
     }
 
-    /// Somebody waits for what is not there. The caller holds the group's lock, here and below.
+    /// This thread waits for what is not there. The caller holds the group's lock, here and below.
     pub(super) fn wait(&self, group: &Group, until: Until) -> Part {
         let mut turn = self.0.lock();
         if let Some(mut ears) = turn.take() {
@@ -185,7 +186,7 @@ impl Acks {
         at.map_or(Woken::No, |at| turn.sleepers.swap_remove(at).woken)
     }
 
-    /// Whoever has the ears goes on acks: false if nothing is missing that a copy says.
+    /// The thread that has the ears goes on hearing: false if nothing is missing that a copy says.
     pub(super) fn go_on(&self, group: &Group, ears: &mut Ears, until: Until) -> bool {
         ears.0.append(&mut self.0.lock().joined);
         ears.choose(group, until)
@@ -198,7 +199,7 @@ impl Acks {
         self.heard();
     }
 
-    /// Somebody has heard a copy, or has stopped hearing them.
+    /// A thread has heard a copy, or has stopped hearing them.
     pub(super) fn heard(&self) {
         self.1.notify_all();
     }
@@ -211,12 +212,12 @@ impl Acks {
         }
     }
 
-    /// If nobody has the ears, a sleeper takes them.
+    /// If no thread has the ears, a sleeper takes them.
     pub(super) fn call(&self, group: &Group) {
         self.0.lock().call(group);
     }
 
-    /// Wakes all for whom it is there.
+    /// Wakes all sleepers for which it is there.
     pub(super) fn news(&self, group: &Group, is_there: impl Fn(Until) -> bool) {
         if group.skips(Step::TellNews) {
             return;

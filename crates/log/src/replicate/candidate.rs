@@ -55,7 +55,7 @@ enum Reach {
 pub(crate) struct Stand {
     /// Tells this candidate from every other.
     pub(crate) owner: u64,
-    /// Its epoch is at least this: from whoever elects leaders.
+    /// Its epoch is at least this: from the election service.
     pub(crate) term: u32,
     /// The log is made; else it is there.
     pub(crate) make: Option<Make>,
@@ -121,7 +121,7 @@ pub(crate) struct Elected {
 }
 
 impl Candidate {
-    /// Begins: asks who is there. What the links are given as ids is nothing yet.
+    /// Begins: asks which copies are there. What the links are given as ids is nothing yet.
     ///
     /// # Errors
     /// Those of the image; with no links the takeover may be over at once, too.
@@ -161,7 +161,7 @@ impl Candidate {
         self.heard(copy, heard)
     }
 
-    /// Nothing came for too long: who was asked is lost.
+    /// Nothing came for too long: the copies that were asked are lost.
     pub(crate) fn on_timeout(&mut self) -> Result<Option<Taken>> {
         let waiting = match &self.stage {
             Stage::Look(waiting) | Stage::Format(waiting) => waiting.clone(),
@@ -237,7 +237,7 @@ impl Candidate {
                 return Err(unavailable("none that was reached is one of a log"));
             };
             let mut new_ids = self.stand.lost.iter().map(|lost| lost.new_id).collect::<VecDeque<u64>>();
-            // This machine's own copy says which log it is: one of another log, at an address that it should not have, is in nobody's way.
+            // This machine's own copy says which log it is: one of another log, at an address that it should not have, is not in the way.
             let knows = self.formed[0].is_some();
             if !knows {
                 let id = if self.stand.image_counts { new_ids.pop_front() } else { None };

@@ -1,4 +1,4 @@
-//! Is a copy that nobody serves as its leaders left it?
+//! Is a copy that no process serves as its leaders left it?
 
 use pmem::Pool;
 

@@ -1,10 +1,10 @@
 //! One copy of a log: what it promised, what it has, what it acknowledges. Requests and written records come in, answers go out; there is no clock, no thread
 //! and no network in it, so that the simulator drives what the process drives.
 //!
-//! Invariants, and who keeps them:
+//! Invariants, and what keeps them:
 //!
-//! * Who has no promise changes nothing: [`Copy::answer`] and [`Copy::written`] know the session that has it. That its writes do not land in
-//!   the window either is the business of whoever owns the connections: [`Answer::revoke`] names them *before* the answer goes out.
+//! * A session that has no promise changes nothing: [`Copy::answer`] and [`Copy::written`] know the session that has it. That its writes do not land in
+//!   the window either is the business of the owner of the connections: [`Answer::revoke`] names them *before* the answer goes out.
 //! * A promise is persistent before it is given, and never gets smaller.
 //! * What is acknowledged is whole, without a gap and persistent: [`Copy::written`] verifies each record where it stands, [`Copy::persist`] drains.
 //! * The superline has the epoch of a leader only behind everything that leader said the log has: [`Copy::install`].
@@ -27,7 +27,7 @@ use crate::recovery::{Reader, Walk};
 use crate::space::{Geometry, read_header};
 use crate::superline::{COPY_VERSION, SEGMENT_MAX, SEGMENT_MIN, Superline, front_of, is_unfinished};
 
-/// What one walk reads, at most: who asks waits for the answer only so long, and a log that is not in memory is read slowly.
+/// What one walk reads, at most: a candidate that asks waits for the answer only so long, and a log that is not in memory is read slowly.
 pub(crate) const WALK_BYTES: u64 = if cfg!(test) { 1 << 10 } else { 64 << 20 };
 
 /// A copy of a replicated log, in a pool. It is empty until a leader says of which log it is to be a copy.
@@ -209,7 +209,7 @@ impl Copy {
             log.promise.update_mirrored(&promise.promising(epoch, owner))?;
         }
         if self.failpoints.skips(Step::TwoEpochs) {
-            // One field for both: who promised passes for repaired.
+            // One field for both: a copy that promised passes for repaired.
             let superline = log.cell.get();
             let (config, origin) =
                 (log.promise.get().config(superline.epoch), log.promise.get().origin(superline.epoch));
@@ -360,7 +360,7 @@ impl Log {
         Self { region, geometry, cell, promise, key, received, persisted, committed, dirty, knows: false, scratch }
     }
 
-    /// For who leads it now: region, places, superline, promise, key of the records.
+    /// For the log's leader: region, places, superline, promise, key of the records.
     pub(crate) fn into_parts(self) -> (Region, Geometry, TwoSlot<Superline>, TwoSlot<Promise>, ChecksumKey) {
         (self.region, self.geometry, self.cell, self.promise, self.key)
     }
@@ -419,7 +419,7 @@ impl Log {
         }
         let walk = Walk { lsn, position, epoch, opened: [].into(), records: 0, bytes: 0 };
         let (through, doubt) = reader.behind(&walk)?;
-        // Who has been there all the time knows better than the bytes do.
+        // A copy that has been there all the time knows better than the bytes do.
         let doubt = if self.knows { lsn < self.persisted.lsn } else { doubt };
         Ok(Reply::Walked(Walked { end, doubt, through }))
     }

@@ -1,4 +1,5 @@
-//! A leader's copies while it leads: who has which records, what is committed, who has failed. A state machine: acknowledgements, losses and time come in.
+//! A leader's copies while it leads: which copy has which records, what is committed, which have failed. A state machine: acknowledgements, losses and time
+//! come in.
 //!
 //! A batch is a range of records that was claimed for a force, and posted to every live copy in the order of its records. It is committed when the leader's own
 //! image has it, if that counts, and a write quorum; and all batches before it are.
@@ -33,7 +34,7 @@ pub(super) enum Over {
     Fenced { epoch: u32, owner: u64 },
 }
 
-/// Who flushes a batch in the leader's own image.
+/// Whether a thread flushes a batch in the leader's own image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Local {
     Nobody,
@@ -41,7 +42,7 @@ enum Local {
     Done,
 }
 
-/// What of the copies somebody waits for. Also over once nothing is committed any more.
+/// What of the copies a thread waits for. Also over once nothing is committed any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Until {
     /// Everything through this record is committed.
@@ -84,8 +85,8 @@ pub(super) struct Settled {
 }
 
 impl Group {
-    /// The remote copies that are live, all through record `last` and with the head at `head`. With too few of them it is over before it begins: nobody would be lost of whom that
-    /// could be noticed.
+    /// The remote copies that are live, all through record `last` and with the head at `head`. With too few of them it is over before it begins: there may be
+    /// no copy whose loss would show it.
     pub(super) fn new(
         ids: &[u64],
         last: u64,
@@ -147,7 +148,7 @@ impl Group {
         self.batches.back().map(|b| b.claimed.to())
     }
 
-    /// The batches that nobody flushes in the leader's own image yet, all in one: the caller does. They are the last ones.
+    /// The batches that no thread flushes in the leader's own image yet, all in one: the caller does. They are the last ones.
     pub(super) fn take_local(&mut self) -> Option<Claimed> {
         let mut taken = None;
         for batch in self.batches.iter_mut().rev().take_while(|b| b.local == Local::Nobody) {

@@ -2,8 +2,8 @@
 //!
 //! | step | others append meanwhile |
 //! |---|---|
-//! | it promises this leader's epoch: who led it before is shut out | yes |
-//! | a force without it: a write quorum still hears this leader, so nobody has taken the log over with a promise that a copy lost with its medium | yes |
+//! | it promises this leader's epoch: the leader before is shut out | yes |
+//! | a force without it: a write quorum still hears this leader, so no other leader has taken the log over with a promise that a copy lost with its medium | yes |
 //! | pieces that differ are written into it, and compared again; then what came meanwhile, until that is little | yes |
 //! | when nothing is under way: the little that is left; it is told where the log begins and ends; all are told if it is a new one, twice: of both groups, then of the new one | no |
 //! | it is live | yes |
@@ -26,7 +26,8 @@ use crate::failpoints::Step;
 use crate::image::Image;
 use crate::raw::{self, Claim};
 
-/// What may be left for the last step, in which nobody appends: a copy on a slow line takes it in a fraction of a second. Twice as much with each time that more has come meanwhile.
+/// What may be left for the last step, in which no thread appends: a copy on a slow line takes it in a fraction of a second. Twice as much with each time that
+/// more has come meanwhile.
 const LAST_BYTES: u64 = 64 << 10;
 const PASSES_MAX: u32 = 8;
 
@@ -41,7 +42,7 @@ pub(crate) struct Joining<'a> {
     /// Lets time pass until something may have arrived.
     pub(crate) pump: &'a mut dyn FnMut(),
     pub(crate) timeout: Duration,
-    /// The log is being closed: nobody waits for the copy any more.
+    /// The log is being closed: no thread waits for the copy any more.
     pub(crate) is_over: &'a dyn Fn() -> bool,
 }
 
@@ -223,7 +224,7 @@ impl Joining<'_> {
 
     // ---- the last step ----------------------------------------------------------------------------------------
 
-    /// It has everything before position `from`. Nobody appends meanwhile, so nobody waits for it longer than for a copy that is live.
+    /// It has everything before position `from`. No thread appends meanwhile, so none waits for it longer than for a copy that is live.
     fn finish(mut self, mut posting: MutexGuard<'_, Posting>, from: u64) -> Result<(usize, Box<dyn Receiver>)> {
         let leading = self.leading;
         self.timeout = self.timeout.min(leading.timeout);

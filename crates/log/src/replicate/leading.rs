@@ -82,7 +82,7 @@ pub(crate) struct Leading {
     pub(super) promise: Mutex<TwoSlot<Promise>>,
     pub(super) config: Mutex<Config>,
     pub(super) own: Option<u64>,
-    /// By the clock: nobody else is elected before. `u64::MAX` if nobody is.
+    /// By the clock: no other leader is elected before. `u64::MAX` if none is.
     leads_until: AtomicU64,
     pub(crate) epoch: u32,
     pub(crate) owner: u64,
@@ -104,7 +104,8 @@ pub(crate) struct Leading {
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// A copy that is needed is waited for so many times as long, before the space of old records is used again without it.
 const HELD: u64 = 30;
-/// Bytes that may wait at the leader for one copy, at least: nobody is to wait for a slow one while the posting is held. One that lets more wait is given up.
+/// Bytes that may wait at the leader for one copy, at least: no thread is to wait for a slow one while the posting is held. One that lets more wait is given
+/// up.
 const QUEUE_MIN: u64 = 8 << 20;
 
 impl Leading {
@@ -161,7 +162,7 @@ impl Leading {
             }
     }
 
-    /// Something has changed in the group: whoever waits for it is woken.
+    /// Something has changed in the group: the threads that wait for it are woken.
     fn news(&self, image: &Image, group: &Group) {
         self.acks.news(group, |until| self.is_there(image, group, until));
     }
@@ -207,7 +208,7 @@ impl Leading {
         }
     }
 
-    /// Hears what has come, or comes in that time, unless somebody hears already: then it is false.
+    /// Hears what has come, or comes in that time, unless another thread hears already: then it is false.
     pub(crate) fn listen(&self, image: &Image, wait: Duration) -> bool {
         let Some(mut ears) = self.acks.take() else { return false };
         ears.hear(wait, |peer, event| self.on_event(image, peer, event));
@@ -232,7 +233,7 @@ impl Leading {
         }
     }
 
-    /// Drops the ways to copies that were given up, which closes them: nobody waits until such a one has taken everything.
+    /// Drops the ways to copies that were given up, which closes them: no thread waits until such a one has taken everything.
     pub(super) fn reap(&self, links: &mut [Option<Link>]) {
         for (peer, link) in links.iter_mut().enumerate() {
             let is_live = link.is_none() || self.group.lock().is_live(peer);
@@ -244,7 +245,7 @@ impl Leading {
 
     pub(super) fn lose(&self, peer: usize, why: String) {
         self.given_up(&mut self.group.lock(), peer, why);
-        // Who posts just now closes it then.
+        // A thread that posts just now closes it then.
         if let Some(mut posting) = self.posting.try_lock() {
             self.reap(&mut posting.links);
         }
@@ -273,7 +274,7 @@ impl Leading {
         self.check()
     }
 
-    /// Nobody else is elected for so long from now.
+    /// No other leader is elected for so long from now.
     pub(crate) fn lead_for(&self, left: Duration) {
         let left = u64::try_from(left.as_micros()).unwrap_or(u64::MAX);
         self.leads_until.store((self.clock)().saturating_add(left), Release);
@@ -311,7 +312,8 @@ impl Leading {
         }
     }
 
-    /// Takes a step of the group, and says what it committed. All of it under the group's lock: who has it, and finds too little there, is asleep before it gives it back, and is woken.
+    /// Takes a step of the group, and says what it committed. All of it under the group's lock: a thread that has it, and finds too little there, is asleep
+    /// before it gives it back, and is woken.
     pub(super) fn settle(&self, image: &Image, group: &mut Group, step: impl FnOnce(&mut Group) -> Settled) {
         if let Some(claimed) = step(group).committed {
             image.persisted(&claimed);
@@ -320,7 +322,7 @@ impl Leading {
         self.news(image, group);
     }
 
-    /// A copy hears somebody else: another leader, or this one, over another connection.
+    /// A copy hears another session: of another leader, or of this one, over another connection.
     fn refused(&self, peer: usize, epoch: u32, owner: u64) {
         if (epoch, owner) == (self.epoch, self.owner) {
             self.lose(peer, "it was connected to once more".into());
@@ -387,8 +389,8 @@ impl Leading {
         self.group.lock().all_know_head(position)
     }
 
-    /// Waits until they do, or are given up. Of those that are needed for a write quorum, and acknowledge what they get, no sooner than after many times the timeout: whoever reads such a copy
-    /// is held up, as by having its store brought to it, and without the copy nothing would be committed at all.
+    /// Waits until they do, or are given up. Of those that are needed for a write quorum, and acknowledge what they get, no sooner than after many times the
+    /// timeout: a reader of such a copy is held up, as by having its store brought to it, and without the copy nothing would be committed at all.
     pub(crate) fn await_head(&self, image: &Image, head: At) -> Result<()> {
         let (started, position) = ((self.clock)(), head.position);
         loop {
@@ -438,7 +440,7 @@ impl Leading {
         ids.iter().all(|id| self.own == Some(*id) || live.contains(id))
     }
 
-    /// Addresses of copies that are live; none if somebody is about to send.
+    /// Addresses of copies that are live; none if a thread is about to send.
     pub(crate) fn live_names(&self) -> Option<Vec<String>> {
         let posting = self.posting.try_lock()?;
         let group = self.group.lock();
@@ -470,7 +472,7 @@ impl Leading {
         (promise.key, promise.checksums())
     }
 
-    /// Closes the connections. Nobody waits.
+    /// Closes the connections. No thread waits.
     pub(crate) fn close(&self) {
         drop(self.acks.take());
         for link in &mut self.posting.lock().links {

@@ -8,7 +8,7 @@ use super::message::{FromCopy, Reply, Request, ToCopy, WIRE_VERSION, decode, enc
 use super::replica::ReplicaStatus;
 use crate::error::{Error, Result};
 
-/// How the copy at `address` (host and port) is doing; none if it is of no log yet. Whoever leads the log is not disturbed.
+/// How the copy at `address` (host and port) is doing; none if it is of no log yet. The log's leader is not disturbed.
 ///
 /// # Errors
 /// Those of the network; [`Error::Copy`] if it does not answer within `timeout`, or does not understand.

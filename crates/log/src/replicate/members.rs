@@ -216,7 +216,7 @@ pub(crate) struct Promise {
     pub(super) key: u64,
     /// Which copy this is.
     pub(super) me: u64,
-    /// Who has the promise.
+    /// The leader that has the promise.
     pub(super) owner: u64,
     /// No leader with a lower epoch is heard.
     pub(super) promised: u32,
@@ -319,7 +319,7 @@ mod tests {
         assert!(Config::of(vec![1, 2, 1], 2).check().is_err());
     }
 
-    /// A joint configuration, as a copy keeps it; and whoever reads both can find neither what the old ones wrote without it, nor what the new ones wrote.
+    /// A joint configuration, as a copy keeps it; and when some copies can read it, the rest are a write quorum neither of the old ones nor of the new ones.
     #[test]
     fn a_joint_one_needs_quorums_of_both() {
         let layout = Layout { log: 7, key: 1, segment_bytes: 4096, segments: 4, checksums: 2 };
@@ -342,7 +342,7 @@ mod tests {
         assert!(eight.check().is_err(), "no copy has room for eight");
     }
 
-    /// Who withdraws a change, and who reads the copies before it, or could write those behind it, meet: whichever copies these are.
+    /// Copies that can withdraw a change share one with any that can read the copies before it, or could write those behind it.
     #[test]
     fn a_change_is_withdrawn_by_those_whom_all_others_meet() {
         let sets = |n: u32| (0..1_u32 << n).map(|bits| move |id: u64| bits >> (id - 1) & 1 == 1);

@@ -20,7 +20,7 @@ pub(crate) enum Request {
     Look { version: u32 },
     /// Become an empty copy of this log.
     Format { layout: Layout, me: u64 },
-    /// Hear nobody with a lower epoch any more, and answer this one alone.
+    /// Hear no leader with a lower epoch any more, and answer this one alone.
     Promise { epoch: u32, owner: u64 },
     /// How far do your records go from here, of this epoch at most, and before record `until`?
     Walk { from: At, until: u64, epoch: u32 },

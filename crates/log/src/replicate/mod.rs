@@ -4,14 +4,14 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | `look`, `check` | what a copy says of itself; what stands in a copy that nobody serves |
+//! | `look`, `check` | what a copy says of itself; what stands in a copy that no process serves |
 //! | `replica`, `cursor` | a copy as a process; reading it there: what is committed by now |
 //! | `joining` | how a copy comes back, or a new one is taken in, meanwhile |
 //! | `changing` | a copy leaves, or one more is there, by two installations |
 //! | `posting` | records go to the copies, and a force waits for them |
-//! | `leading` | who leads: which copies are live, and what they say |
-//! | `acks` | who hears the copies: a thread that waits for them anyway |
-//! | `group` | who has what, and what is committed by that |
+//! | `leading` | the leader: which copies are live, and what they say |
+//! | `acks` | the thread that hears the copies: one that waits for them anyway |
+//! | `group` | which copy has what, and what is committed by that |
 //! | `candidate`, `takeover` | how a new leader finds out what the log is, and repairs the copies, over connections; what it asks, and what it concludes |
 //! | `served` | a copy and its sessions |
 //! | `copy`, `window` | a copy: promises, verifies, persists, acknowledges; what peers write into |

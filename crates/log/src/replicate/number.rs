@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 
-/// A number that nobody else has.
+/// A number that nothing else has.
 #[expect(clippy::disallowed_methods, reason = "ids of logs, copies and leaders; the simulator brings its own")]
 pub(crate) fn number() -> Result<u64> {
     loop {

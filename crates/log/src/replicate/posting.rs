@@ -43,7 +43,7 @@ impl Leading {
         let mut group = self.group.lock();
         group.posted(claimed.clone(), (self.clock)());
         if self.order == FlushOrder::Before {
-            let _: Option<Claimed> = group.take_local(); // it was flushed already, and all before it by whoever claimed them
+            let _: Option<Claimed> = group.take_local(); // it was flushed already, and all before it by the threads that claimed them
             self.settle(image, &mut group, |group| group.local(&claimed));
         }
         for (peer, why) in lost {
@@ -79,7 +79,7 @@ impl Leading {
         Ok(link.sender.flush())
     }
 
-    /// Flushes into the own image what was posted and nobody flushes yet: one barrier.
+    /// Flushes into the own image what was posted and no thread flushes yet: one barrier.
     pub(crate) fn flush_own(&self, image: &Image) -> Result<()> {
         let Some(claimed) = self.group.lock().take_local() else { return Ok(()) };
         flush(image, &claimed)?;

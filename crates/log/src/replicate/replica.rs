@@ -60,7 +60,7 @@ pub struct Replica {
 
 struct Shared {
     served: Mutex<Served>,
-    /// How often something came that may have changed what can be read, or is awaited; with it, who waits for that.
+    /// How often something came that may have changed what can be read, or is awaited; with it, the threads that wait for that.
     news: Watched<u64>,
     stop: AtomicBool,
     /// What the copy failed with, if it did: it acknowledges nothing any more.
@@ -132,7 +132,8 @@ impl Replica {
         Self::start(pool, path.as_ref(), address, trust, false)
     }
 
-    /// The same, for who [reads](Self::read) the copy, too: a leader uses the space of records again only when they are [released](Self::release) here.
+    /// The same, for a process that [reads](Self::read) the copy, too: a leader uses the space of records again only when they are [released](Self::release)
+    /// here.
     ///
     /// # Errors
     /// As [`serve`](Self::serve).
@@ -228,7 +229,7 @@ impl Replica {
         }
     }
 
-    /// Whoever [waits for news](Self::await_news) goes on.
+    /// A thread that [waits for news](Self::await_news) goes on.
     pub fn wake(&self) {
         self.shared.tell();
     }

@@ -1,4 +1,4 @@
-//! A copy and the sessions of those who reach it. Who owns the connections brings their events; what there is to send goes out here.
+//! A copy and the sessions of those who reach it. The owner of the connections brings their events; what there is to send goes out here.
 
 use std::collections::BTreeMap;
 
@@ -25,22 +25,23 @@ struct Session {
 pub(crate) struct Served {
     copy: Copy,
     sessions: BTreeMap<u64, Session>,
-    /// Ways to those whose session is over, who may have something to take still, where closing them can wait for the peer: that is for whoever hears the session, without a lock.
+    /// Ways to peers whose session is over, which may have something to take still, where closing them can wait for the peer: that is for the thread that hears
+    /// the session, without a lock.
     leaving: Option<Vec<(u64, Box<dyn Sender>)>>,
     next: u64,
-    /// Somebody here reads the copy, and has no need any more of records through this one.
+    /// A thread here reads the copy, and has no need any more of records through this one.
     released: Option<u64>,
     /// Heads that go further: session, call. They are answered when everything before them is released, for then a leader uses its space again.
     heads: Vec<(u64, u32, At)>,
 }
 
 impl Served {
-    /// If it is `held`, somebody reads the copy, and [releases](Self::release) what it has read.
+    /// If it is `held`, a thread reads the copy, and [releases](Self::release) what it has read.
     pub(crate) fn new(copy: Copy, held: bool) -> Self {
         Self { copy, sessions: BTreeMap::new(), leaving: None, next: 1, released: held.then_some(0), heads: Vec::new() }
     }
 
-    /// Whoever hears a session closes it, too, when it has [left](Self::left).
+    /// The thread that hears a session closes it, too, when it has [left](Self::left).
     pub(super) fn closed_by_sessions(self) -> Self {
         Self { leaving: Some(Vec::new()), ..self }
     }
@@ -54,12 +55,12 @@ impl Served {
         self.copy
     }
 
-    /// Whether somebody reads it, and leaders are to wait for that.
+    /// Whether a thread reads it, and leaders are to wait for that.
     pub(super) fn is_held(&self) -> bool {
         self.released.is_some()
     }
 
-    /// Somebody has connected; nothing is granted yet.
+    /// A peer has connected; nothing is granted yet.
     pub(crate) fn connected(&mut self, mut sender: Box<dyn Sender>, access: Access, peer: String) -> u64 {
         sender.queue_up_to(QUEUE_BYTES);
         let session = self.next;
@@ -111,13 +112,13 @@ impl Served {
 
     // ---- who reads it here ------------------------------------------------------------------------------------
 
-    /// Whether the leader is to wait before it uses the space before this head again. It says that all of that is committed, which lets whoever reads it go on.
+    /// Whether the leader is to wait before it uses the space before this head again. It says that all of that is committed, which lets the reader go on.
     fn is_to_wait(&mut self, session: u64, head: At) -> bool {
         let needed = self.released.is_some_and(|released| head.lsn > released.saturating_add(1));
         needed && self.copy.is_writer(session) && self.copy.log_mut().is_some_and(|log| log.vouch(head))
     }
 
-    /// Whoever reads the copy here has no need any more of records through this one.
+    /// The reader of the copy here has no need any more of records through this one.
     pub(super) fn release(&mut self, lsn: u64) -> Result<()> {
         let Some(released) = &mut self.released else { return Ok(()) };
         *released = lsn.max(*released);
@@ -194,7 +195,7 @@ impl Served {
         self.sessions.contains_key(&session)
     }
 
-    /// Nobody hears this session any more: it can do nothing further, nor can a device for it.
+    /// No thread hears this session any more: it can do nothing further, nor can a device for it.
     pub(super) fn unheard(&mut self, session: u64) {
         self.close(session, "it is not heard any more");
     }
@@ -224,7 +225,7 @@ impl Served {
         self.copy.has_dirty()
     }
 
-    /// Makes what was written persistent, with one barrier, and acknowledges it to whoever wrote it.
+    /// Makes what was written persistent, with one barrier, and acknowledges it to the sessions that wrote it.
     pub(crate) fn persist(&mut self) -> Result<()> {
         let lsn = self.copy.persist()?;
         let mut lost = Vec::new();

@@ -2,8 +2,8 @@
 //!
 //! | round | asked | goes on if |
 //! |---|---|---|
-//! | promise | all: hear nobody before me | none has promised more; a read quorum of the copies there are counts, and all others of them if one is replaced; else *unavailable*, *fenced* |
-//! | walk | copies of the newest log epoch: how far do your records go from here? (each reads so much at a time) | again from the image's end, or the farthest, until nobody knows a further record |
+//! | promise | all: hear no leader before me | none has promised more; a read quorum of the copies there are counts, and all others of them if one is replaced; else *unavailable*, *fenced* |
+//! | walk | copies of the newest log epoch: how far do your records go from here? (each reads so much at a time) | again from the image's end, or the farthest, until no copy knows a further record |
 //! | | | no copy says that more had been durable, else *unrecoverable*, or *unavailable* while some were not read |
 //! | | | what might have been acknowledged and cannot be read is on less than a write quorum, else *in doubt* |
 //! | fetch | the image and the sources: what have you got? | pieces that differ are read into the image |
@@ -286,7 +286,8 @@ impl Takeover {
         // They differ only if several took the log over at once, each at another end, and none of them led: then nothing was appended.
         let taken = origins().map(|o| o.taken).max().unwrap_or(0);
         let is_older = |f: &Formed| (base.max(1)..newest).contains(&f.log_epoch);
-        // Some may have heard of a later head than others. Nothing before it is needed, of whatever epoch who heard of it is: what was cleaned up had been durable.
+        // Some may have heard of a later head than others. Nothing before it is needed, of whatever epoch the copy that heard of it is: what was cleaned up had
+        // been durable.
         let all = self.members().filter_map(|c| self.copies[c].as_ref()).filter(counts);
         if let Some(head) = all.map(|f| f.head).max_by_key(|head| head.position) {
             (self.head, self.end) = (head, head);
@@ -295,7 +296,7 @@ impl Takeover {
         (self.origin, self.newest_epoch) = (Origin { base, taken }, newest);
         let after = self.replaced(config.clone())?;
         let alive = |id: u64| self.alive().any(|c| self.plan.ids[c] == id);
-        // Whoever could not lead installs nothing either: a log of a high epoch on too few copies would pass for the newest.
+        // A candidate that could not lead installs nothing either: a log of a high epoch on too few copies would pass for the newest.
         let can = after.can_write(alive) || self.can_withdraw(&after, alive);
         if !can && !self.plan.failpoints.skips(Step::CanWriteFirst) {
             let missing: Vec<u64> = after.all().into_iter().filter(|&id| !alive(id)).collect();
@@ -308,8 +309,8 @@ impl Takeover {
     /// With copies that are none of the log's yet in the places of those that are lost for good. The write quorum stays what it was. It is joint with the copies before, without the
     /// lost ones: as many of those make a read quorum as did with them, since a write quorum has fewer by so many.
     ///
-    /// All others have promised: one of them may have, with a lost one, been made the newest by somebody who did not get to lead, of a higher epoch than any that a write quorum
-    /// with a new copy would meet. From this promise on it is not.
+    /// All others have promised: one of them may have, with a lost one, been made the newest by a candidate that did not get to lead, of a higher epoch than
+    /// any that a write quorum with a new copy would meet. From this promise on it is not.
     fn replaced(&self, mut config: Config) -> Result<Config> {
         let alive = |id: u64| self.alive().find(|&c| self.plan.ids[c] == id);
         let all = config.all();
@@ -435,11 +436,11 @@ impl Takeover {
     /// True if a copy may have acknowledged the record that is missing.
     fn may_have_had(&self, copy: usize, lsn: Lsn, found: &[(usize, Walked)]) -> bool {
         let Some(formed) = self.copies[copy].as_ref().filter(|formed| formed.log_epoch > 0) else { return false };
-        // Who was made one of the newest had what was taken over, persistently.
+        // A copy that was made one of the newest had what was taken over, persistently.
         if self.newest.contains(&copy) && lsn.0 < formed.origin.taken {
             return true;
         }
-        // Who was not asked may have it from a leader before: what was taken over from others may be older still.
+        // A copy that was not asked may have it from a leader before: what was taken over from others may be older still.
         let walked = found.iter().find(|(c, _)| *c == copy);
         walked.map_or(lsn.0 < self.origin.taken, |(_, walked)| walked.doubt)
     }
@@ -563,7 +564,7 @@ impl Takeover {
                 _ => self.copies[copy] = None,
             }
         }
-        // What was written is compared again, before anybody vouches for it.
+        // What was written is compared again, before it is vouched for.
         if !pushes.is_empty() {
             self.todo.push((image, span));
         }

@@ -9,8 +9,8 @@ use pmem::Pool;
 use crate::raw::{self, Claim};
 use crate::space::Geometry;
 
-/// The segments of a copy, one behind the other, from the first byte of the first. Empty until it is a copy of some log; nobody gets rights before that, so that
-/// neither length nor address changes while somebody has them.
+/// The segments of a copy, one behind the other, from the first byte of the first. Empty until it is a copy of some log; no peer gets rights before that, so
+/// that neither length nor address changes while a peer has them.
 pub(crate) struct CopyWindow {
     pool: Pool,
     segments: OnceLock<Segments>,

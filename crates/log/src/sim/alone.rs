@@ -107,7 +107,7 @@ impl Alone {
         Ok(matches!(answer.reply, Reply::State(state) if state.formed.is_some()))
     }
 
-    /// It promises to hear nobody before the leader of this epoch.
+    /// It promises to hear no leader before the one of this epoch.
     ///
     /// # Errors
     /// Its own.
@@ -178,7 +178,7 @@ impl Alone {
         Ok(Some(Found { records: self.read(told.head, end)?, end, doubt }))
     }
 
-    /// The records that are whole here, without a gap, whoever is heard.
+    /// The records that are whole here, without a gap, whichever leader is heard.
     ///
     /// # Errors
     /// Those of the pool.

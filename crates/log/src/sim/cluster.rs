@@ -119,7 +119,7 @@ impl Cluster {
         &self.log
     }
 
-    /// A record that nobody was sent yet.
+    /// A record that no copy was sent yet.
     ///
     /// # Errors
     /// As [`Log::reserve`].

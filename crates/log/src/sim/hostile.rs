@@ -1,5 +1,5 @@
 //! Whatever bytes, as what peers say: to a copy in all its states, to a candidate, to a leader. None of them may panic, go on for ever, or write where the log is not; and
-//! a copy keeps what it acknowledged to whoever has its promise.
+//! a copy keeps what it acknowledged to the leader that has its promise.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -138,7 +138,7 @@ impl<'a> Script<'a> {
         }
     }
 
-    /// An event at who hears copies, whose last question had this number.
+    /// An event at a candidate or a leader, whose last question had this number.
     fn copy_says(&mut self, call: u32) -> Event {
         match self.byte() % 8 {
             0 | 1 => Event::Message(self.bytes().to_vec()),
@@ -176,7 +176,7 @@ enum Sent {
     },
 }
 
-/// Sends to nobody: what was sent is looked at.
+/// Sends to no peer: what was sent is looked at.
 #[derive(Clone, Default)]
 struct Desk(Arc<Mutex<Vec<Sent>>>);
 
@@ -481,7 +481,7 @@ fn converse(
         );
         if events.is_empty() {
             match candidate.on_timeout() {
-                Ok(None) => return None, // nobody is waited for
+                Ok(None) => return None, // no copy is waited for
                 Ok(Some(taken)) => return lead(candidate, taken),
                 Err(_) => return None,
             }
@@ -584,7 +584,7 @@ impl Receiver for Told {
         Ok(self.0.pop())
     }
 
-    fn watch<'a>(&'a mut self, _: &mut fabric::Watch<'a>) {} // nobody waits here
+    fn watch<'a>(&'a mut self, _: &mut fabric::Watch<'a>) {} // no thread waits here
 }
 
 /// Any bytes, as what two copies say to the leader of a log, and one that joins: all three in regions of a pool without anything.

@@ -8,7 +8,7 @@
 //! | `schedules`, `schedule`, `shape` | for tests of this crate: many machines, one random history from each seed |
 //! | `world`, `node` | these machines, the network between them, and what was acknowledged |
 //! | `stale_leader` | for tests of this crate: a leader that goes on writing |
-//! | `wiring` | layouts, ways between leaders and copies, who is elected: for all of them |
+//! | `wiring` | layouts, ways between leaders and copies, the leader that is elected: for all of them |
 
 mod alone;
 mod cluster;

@@ -1,4 +1,4 @@
-//! One machine: what it is doing, and who is connected to it.
+//! One machine: what it is doing, and what is connected to it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub(super) struct Leader {
     pub(super) forced: u64,
 }
 
-/// Who is at the other end.
+/// What is at the other end.
 #[derive(Clone, Copy)]
 pub(super) enum Of {
     Session(u64),

@@ -1,4 +1,4 @@
-//! A random history: records, faults, elections, and in the end a check with everything mended.
+//! A random history: records, faults, elections, and in the end a check with everything repaired.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ fn play(world: &mut World) -> Result<(), String> {
     let mut steps = 0;
     while steps < STEPS_MAX {
         let enough = world.coverage.records >= RECORDS_MIN && world.coverage.faults >= FAULTS_MIN;
-        // A copy that was lost is to be replaced, if anybody gets to it.
+        // A copy that was lost is to be replaced, if any machine gets to it.
         let waits = world.coverage.wipes > world.coverage.replaced && steps < STEPS_MAX / 4;
         if enough && !waits {
             break;
@@ -128,7 +128,7 @@ fn heal(world: &mut World) {
 }
 
 fn fault(world: &mut World, at: usize) -> Result<(), String> {
-    // Not too many at once, or nobody ever leads.
+    // Not too many at once, or no machine ever leads.
     if world.rng.chance(1, 2) {
         return Ok(());
     }
@@ -197,7 +197,7 @@ fn damage(world: &mut World, at: usize) {
     module.damage(start + at / 8 * 8, bits);
 }
 
-/// All is well again, but for one machine that is dead: if the log's copies can do without it, somebody can lead.
+/// All is well again, but for one machine that is dead: if the log's copies can do without it, a machine can lead.
 fn do_without(world: &mut World) -> Result<(), String> {
     if world.shape.damages {
         return Ok(());
@@ -254,12 +254,12 @@ fn elect(world: &mut World) -> Result<bool, String> {
     Ok(!world.leaders().is_empty() || world.coverage.refused_in_doubt > doubts)
 }
 
-/// All is well again: somebody can lead, and everything is there.
+/// All is well again: a machine can lead, and everything is there.
 fn mend(world: &mut World) -> Result<(), String> {
     for _ in 0..60 {
         restart(world, None)?;
         for at in 0..world.nodes.len() {
-            // Damage has taken a copy that all the others cannot do without: whoever runs this log puts an empty one in its place.
+            // Damage has taken a copy that all the others cannot do without: the operator of this log puts an empty one in its place.
             if matches!(world.nodes[at].role, Role::Down) && world.shape.copies == world.shape.quorum as usize {
                 world.replace_module(at)?;
                 world.up(at)?;

@@ -2,7 +2,7 @@
 //! simulated memory, all from one seed.
 //!
 //! What a schedule checks: no record that was acknowledged is lost, changed or out of order; no leader acknowledges what another has in the same place; when all
-//! is mended, a leader can be elected.
+//! is repaired, a leader can be elected.
 
 use std::collections::BTreeMap;
 
@@ -73,7 +73,7 @@ fn a_log_that_grows_and_shrinks_loses_nothing() {
     assert!(schedules() < 10_000 || coverage.growths > 0 && coverage.removals > 0, "{coverage:#?}");
 }
 
-/// Each step that is left out is found. Two who stand at once find most: they always do here.
+/// Each step that is left out is found. Two candidates that stand at once find most: they always do here.
 #[test]
 fn a_protocol_without_a_step_is_found() {
     for step in [

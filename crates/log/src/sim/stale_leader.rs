@@ -70,7 +70,7 @@ fn over_all(body: impl Fn(&Path, &fabric::Options)) {
     for transport in transports {
         let dir = tempfile::tempdir().expect("a folder");
         let transport = transport.parse().expect("a transport");
-        // Who would wait for a peer that is gone would do so for long.
+        // A sender that would wait for a peer that is gone would do so for long.
         let send_timeout = Duration::from_secs(600);
         let trust = fabric::Options { anyone: true, transport, send_timeout, ..Default::default() };
         body(&dir.path().join("copy"), &trust);
@@ -122,7 +122,7 @@ fn who_is_shut_out_writes_nothing_from_when_another_has_the_promise() {
     });
 }
 
-/// It asks, and takes no answer: what it was told last is not waited for, by nobody else.
+/// It asks, and takes no answer: no other leader waits until it takes what it was told last.
 #[test]
 fn who_takes_no_answers_keeps_nobody_from_leading() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -143,12 +143,12 @@ fn who_takes_no_answers_keeps_nobody_from_leading() {
     }
     let _ = old.connection.sender.flush();
     let mut new = Leader::connect(&replica, &trust);
-    new.lead(2); // within its timeout, which is shorter than that of who sends
+    new.lead(2); // within its timeout, which is shorter than that of a sender
     drop(old);
     replica.stop().expect("closed");
 }
 
-/// Whoever wants to bring back a copy that is back already leaves it alone.
+/// A leader that wants to bring back a copy that is back already leaves it alone.
 #[test]
 fn a_copy_that_is_live_is_not_brought_back() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -194,7 +194,7 @@ fn a_walk_reads_so_much_at_a_time() {
     replica.stop().expect("closed");
 }
 
-/// Before there is a log nobody gets rights, and afterwards who has no promise does not.
+/// Before there is a log no leader gets rights, and afterwards none without the promise does.
 #[test]
 fn who_has_no_promise_writes_nothing() {
     over_all(|path, trust| {

@@ -1,4 +1,4 @@
-//! What logs without machines are made of: their layout, ways between a leader and a copy, and who is elected.
+//! What logs without machines are made of: their layout, ways between a leader and a copy, and the leader that is elected.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ pub(super) fn peer_of(elected: &Elected, copy: usize) -> Option<usize> {
     elected.links.iter().position(|(of, _)| *of == copy)
 }
 
-/// The log of who was elected. Nobody but who calls hears its copies.
+/// The log of the candidate that was elected. Only the caller hears its copies.
 pub(super) fn lead(elected: Elected, order: FlushOrder, clock: Clock, options: &Options) -> Result<(Log, Recovered)> {
     let manner = Manner { order, timeout: Duration::from_millis(300), clock };
     let (core, recovered) = Core::lead(elected, manner, options)?;

@@ -30,7 +30,7 @@ pub(super) struct World {
     pub(super) shape: Shape,
     pub(super) coverage: Coverage,
     without: Option<Step>,
-    /// What was acknowledged: number, and the epoch of who did, by LSN.
+    /// What was acknowledged: number, and the epoch of the leader that did, by LSN.
     acknowledged: BTreeMap<u64, (u64, u32)>,
     /// Through here records need not be there.
     cleaned: u64,
@@ -43,12 +43,12 @@ pub(super) struct World {
     pub(super) damaged: Option<usize>,
     /// Where, from the start of its log's region.
     pub(super) flips: Vec<u64>,
-    /// Several times in what may be one record's header: the last record of a log then looks like one that was never written. If somebody else who acknowledged it is not read,
-    /// two of those that had it are lost, and nobody can know.
+    /// Several times in what may be one record's header: the last record of a log then looks like one that was never written. If another copy that acknowledged
+    /// it is not read, two of those that had it are lost, and no leader can know.
     pub(super) twice: bool,
     /// ... or lost with its medium.
     pub(super) wiped: bool,
-    /// This machine has a new medium, and nobody made a copy of the log of it yet.
+    /// This machine has a new medium, and no copy of the log was made of it yet.
     lost: Option<usize>,
     tells: bool,
 }
@@ -97,7 +97,7 @@ impl World {
         })
     }
 
-    /// What happens, if somebody wants to read it: CAIRN_TELL=1.
+    /// What happens, for a person to read: CAIRN_TELL=1.
     pub(super) fn tell(&self, what: impl FnOnce() -> String) {
         if self.tells {
             eprintln!("{:?}: {}", self.network.now(), what());
@@ -139,10 +139,10 @@ impl World {
             owner: self.next_owner,
             term: 0,
             make: make.then_some(Make { layout, write_quorum: self.shape.quorum, ids, again: true }),
-            // A new medium is a new copy: who took it for the one before would count on promises that are gone with that.
+            // A new medium is a new copy: a leader that took it for the one before would count on promises that are gone with that.
             image_id: if make && has_copy { self.ids[at] } else { self.next_id },
             image_counts: has_copy,
-            // Who knows that a copy will never be read again.
+            // Where it is known that a copy will never be read again.
             accept_doubt: self.wiped,
             lost: lost.into_iter().collect(),
             failpoints: Failpoints(self.without),
@@ -386,7 +386,7 @@ impl World {
         Ok(())
     }
 
-    /// A copy leaves; there are more than a write quorum then, or nobody could lead without the one that is down.
+    /// A copy leaves; there are more than a write quorum then, or no machine could lead without the one that is down.
     pub(super) fn remove(&mut self, at: usize, other: usize) -> std::result::Result<(), String> {
         let Some(log) = self.nodes[at].leader().map(|leader| Arc::clone(&leader.log)) else { return Ok(()) };
         let Some(&id) = self.ids.get(other).filter(|_| other != at) else { return Ok(()) };
@@ -499,7 +499,7 @@ impl World {
         }
     }
 
-    /// Who stands has waited long enough for answers; who leads looks at its clock; who serves writes out what waits.
+    /// A candidate has waited long enough for answers; a leader looks at its clock; a copy that is served writes out what waits.
     pub(super) fn time_passes(&mut self, at: usize) -> std::result::Result<(), String> {
         let outcome = match &mut self.nodes[at].role {
             Role::Standing(candidate) => candidate.on_timeout(),

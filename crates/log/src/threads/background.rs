@@ -48,7 +48,7 @@ impl Look {
     fn once(&mut self, core: &Core, tick: Duration, forces: bool) {
         let last = core.image.last();
         if forces && core.image.window.forced() < last {
-            // What is not complete is waited for by who forces it; an error is theirs to see, too.
+            // A thread that forces what is not complete waits for it; an error is for that thread to see, too.
             let _ = core.force_within(last, Duration::ZERO);
         }
         self.quiet = if last == self.seen { self.quiet + tick } else { Duration::ZERO };
@@ -59,7 +59,7 @@ impl Look {
         {
             match core.mark(Duration::ZERO) {
                 Ok(Some(marked)) => (self.marked, self.seen) = (marked, marked),
-                Ok(None) => {}                // somebody came in between, or nothing is there
+                Ok(None) => {}                // another thread came in between, or nothing is there
                 Err(_) => self.marked = last, // full, or failed: appending will tell
             }
         }

@@ -3,7 +3,7 @@
 //! | module | what its thread does |
 //! |---|---|
 //! | `background` | forces what waited too long; marks an idle log |
-//! | `acks` | hears the other copies while nobody waits for them |
+//! | `acks` | hears the other copies while no thread waits for them |
 //! | `returning` | lets copies that were given up join again |
 
 #[cfg(feature = "replication")]

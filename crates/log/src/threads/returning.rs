@@ -14,7 +14,7 @@ use crate::core::Core;
 use crate::error::Result;
 use crate::replicate::Link;
 
-/// How often it is looked who was given up.
+/// How often the thread looks which copies were given up.
 const TICK: Duration = Duration::from_millis(100);
 /// Until a copy is tried again; twice as long each time, since one that falls behind at once costs all others a moment, up to this.
 const PAUSE_MIN: Duration = Duration::from_millis(500);

@@ -185,7 +185,7 @@ fn a_closed_log_is_read_by_readers_that_change_nothing() {
     assert_eq!(std::fs::read(&path).unwrap(), before);
 }
 
-/// Whoever is told of no room gives no answer that a place could be made of.
+/// A length for which there can be no room is refused, and no place is made of it.
 #[test]
 fn lengths_that_are_no_lengths_are_refused() {
     let dir = tempfile::tempdir().unwrap();
@@ -213,7 +213,7 @@ fn a_full_log_that_waits_can_be_closed() {
     log.close().unwrap();
 }
 
-/// What is cleaned up does not come back because somebody still reads.
+/// What is cleaned up does not come back because a thread still reads.
 #[test]
 fn a_reader_keeps_its_bytes_and_not_the_head() {
     let dir = tempfile::tempdir().unwrap();
@@ -252,6 +252,6 @@ fn half_made_logs_are_told_from_damaged_ones() {
     let error = small().open_in(&pool, "nothing").unwrap_err();
     assert!(matches!(error, Error::Pool(pmem::Error::Damaged { .. })), "{error}");
     assert!(matches!(small().create_in(&pool, "nothing").unwrap_err(), Error::Pool(pmem::Error::RegionExists { .. })));
-    // Whatever was found, nobody keeps the region.
+    // Whatever was found, no log keeps the region.
     assert!(pool.region("nothing").is_ok());
 }

@@ -1,5 +1,5 @@
 //! Logs in the format of 2026-11, left without closing them and closed, and the copies of a replicated one, are used as they are. Names of structs and fields are part of the format: what
-//! fails here is a log that nobody can open any more.
+//! fails here is a log that can no longer be opened.
 //!
 //! With `CAIRN_MAKE_FIXTURES=dir` the tests make such logs by this build, and write `earlier-*.txt` into that folder.
 

@@ -137,7 +137,7 @@ impl Turn {
     }
 }
 
-/// Nobody has the log but the caller: all that is there is there.
+/// Only the caller has the log: all that is there is there.
 fn agree(outside: &Outside, log: &Log, rng: &mut Rng) {
     let mut world = outside.world();
     let durable = log.forced().get();

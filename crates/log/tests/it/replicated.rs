@@ -409,12 +409,12 @@ fn a_copy_of_another_log_is_in_nobodys_way(over: Over) {
     assert_eq!(read(&log), ["ours"]);
     log.append(b"more").expect("acknowledged");
     drop(log);
-    // Who has no copy of its own does not know which of them is meant.
+    // A leader that has no copy of its own does not know which of them is meant.
     let refused = options().open_replicated(&cluster.copies(None, 2).at(&other.addresses[0]));
     assert!(matches!(refused, Err(Error::Copy { why, .. }) if why.contains("of log")));
 }
 
-/// Somebody's image of the log, served as if it were one of the copies.
+/// A leader's image of the log, served as if it were one of the copies.
 fn a_copy_that_does_not_count_makes_no_quorum(over: Over) {
     let mut cluster = Cluster::new(over, 3);
     drop(options().create_replicated(&cluster.copies(None, 2)).expect("made"));

@@ -14,7 +14,7 @@ fn log(frequency: u32) -> (tempfile::TempDir, Arc<Log>) {
     (dir, Arc::new(log))
 }
 
-/// Whatever the schedule: a force returns when all before it is durable, numbers have no gap, and nobody waits for ever.
+/// Whatever the schedule: a force returns when all before it is durable, numbers have no gap, and no thread waits for ever.
 #[test]
 fn appends_and_reservations_together() {
     explore(1, 400, || {
@@ -87,7 +87,7 @@ fn a_watermark_of_what_is_reserved_is_ahead() {
     watermarks(Some(Step::HonestMark));
 }
 
-/// Records that go past the cache between others that nobody has forced: the bound of the policy holds, and at the end all are there.
+/// Records that go past the cache between others that no thread has forced: the bound of the policy holds, and at the end all are there.
 #[test]
 fn long_records_by_a_frequency() {
     explore(5, 300, || {

@@ -1,4 +1,4 @@
-//! A copy that is slow, or hangs, holds nobody up, falls out of the group, and comes back by itself.
+//! A copy that is slow, or hangs, holds no thread up, falls out of the group, and comes back by itself.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use log::{CopyState, Log, Options, Replica, Replicas, fabric};
 use pmem::DomainChoice;
 
-/// A way to a copy on which nothing moves while it is shut: whoever sends fills what systems keep, and then waits.
+/// A way to a copy on which nothing moves while it is shut: a sender fills what systems keep, and then waits.
 struct Gate {
     address: String,
     shut: Arc<AtomicBool>,
@@ -55,7 +55,7 @@ fn live(log: &Log) -> usize {
     log.copies().iter().filter(|(_, state, _)| *state == CopyState::Live).count()
 }
 
-/// Nobody waits until a copy takes something: what would be waited for is longer than this test may take.
+/// No thread waits until a copy takes something: what would be waited for is longer than this test may take.
 #[test]
 fn a_copy_that_hangs_holds_nobody_up_and_comes_back_by_itself() {
     let dir = tempfile::tempdir().expect("a folder");

@@ -1,4 +1,4 @@
-//! One leader at a time, who knows when it is no longer one, and terms that rise.
+//! One leader at a time, which knows when it is no longer one, and terms that rise.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;

@@ -42,7 +42,7 @@ impl Etcd {
     }
 
     pub fn start_with(members: usize, mut how: How) -> Self {
-        // Somebody else may take a port between the look and the start.
+        // Another process may take a port between the look and the start.
         for _ in 0..5 {
             let taken: Vec<_> = (0..2 * members).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
             let port = |listener: &TcpListener| listener.local_addr().unwrap().port();

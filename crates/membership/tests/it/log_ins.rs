@@ -46,7 +46,7 @@ fn a_token_that_has_ended_costs_one_log_in_however_long_it_takes_and_however_man
     etcd.kill(0);
     assert!(members.leader().is_err());
     etcd.restart(0);
-    // All tokens end by this; while etcd asks for none, nobody needs one.
+    // All tokens end by this; while etcd asks for none, no request needs one.
     etcd.ctl_as("root:top", &["auth", "disable"]);
     let (before, began) = (etcd.log_ins(0), now());
     etcd.ctl(&["auth", "enable"]);
@@ -94,7 +94,7 @@ fn a_password_that_is_not_good_is_not_tried_without_pause() {
 
 #[test]
 fn who_waits_for_etcd_may_stop() {
-    // An address where nobody answers, whatever is sent.
+    // An address where nothing answers, whatever is sent.
     let deaf = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", deaf.local_addr().unwrap());
     let members = Members::prepare(&[endpoint], "/p", LIMIT).unwrap();

@@ -98,7 +98,7 @@ fn an_etcd_that_is_not_there_is_an_error_to_retry() {
     let error = Members::connect(&["http://127.0.0.1:1"], "/p", Duration::from_millis(300)).unwrap_err();
     assert!(error.is_retry(), "{error}");
     assert!(error.to_string().contains("127.0.0.1:1"), "{error}");
-    // An address where nobody answers, whatever is sent.
+    // An address where nothing answers, whatever is sent.
     let deaf = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", deaf.local_addr().unwrap());
     let error = Members::connect(&[endpoint], "/p", Duration::from_millis(300)).unwrap_err();

@@ -25,7 +25,7 @@ fn one_of_two_replaces_a_value() {
     let held = a.read().unwrap().unwrap();
     assert_eq!(a.swap(held.revision, b"late".to_vec()).unwrap(), Swapped::Superseded);
     assert_eq!(again.swap(held.revision, b"new".to_vec()).unwrap(), Swapped::Yes);
-    // Who looks opens no session, and supersedes nobody.
+    // A process that only looks opens no session, and supersedes none.
     let seen = members.held("view").unwrap().unwrap();
     assert_eq!((&seen.value[..], members.held("none").unwrap()), (&b"new"[..], None));
     assert_eq!(again.swap(seen.revision, b"newest".to_vec()).unwrap(), Swapped::Yes);

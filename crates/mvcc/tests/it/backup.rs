@@ -42,7 +42,7 @@ fn busy(dir: &TempDir, options: &Options, backups: u64) {
     let store = bank(dir, options);
     let (cut, replayed) = while_busy(&store, |acknowledged| {
         let (mut cut, mut replayed) = (0, 0);
-        // Somebody commits meanwhile, sooner or later.
+        // A writer commits meanwhile, sooner or later.
         for round in 0..backups * 50 {
             if round >= backups && cut > 0 {
                 break;
@@ -202,7 +202,7 @@ fn what_is_there_is_not_overwritten() {
     let there = dir.path().join("there");
     std::fs::write(&there, b"mine").unwrap();
     assert_eq!(kind(store.backup(&there, |_, _| ()).unwrap_err()), AlreadyExists);
-    // Somebody takes the name meanwhile.
+    // The name is taken meanwhile.
     let taken = dir.path().join("taken");
     let refused = store.backup(&taken, |_, _| std::fs::write(&taken, b"mine").unwrap()).unwrap_err();
     assert_eq!(kind(refused), AlreadyExists);

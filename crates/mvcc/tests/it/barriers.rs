@@ -162,7 +162,7 @@ fn a_snapshot_keeps_one_version_of_each_object() {
     assert_eq!((store.stats().versions, store.stats().headers), (0, 0));
 }
 
-/// A block that was freed is handed out again when nobody can be looking at it, and not before.
+/// A block that was freed is handed out again when no thread can be looking at it, and not before.
 #[test]
 fn a_freed_block_waits_for_those_who_may_look() {
     assert!(is_handed_out_late(|options| options));

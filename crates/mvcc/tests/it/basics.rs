@@ -53,7 +53,7 @@ fn a_forgotten_transaction_is_told_by_the_close_and_taken_back_by_the_next_open(
     store.close().unwrap();
 }
 
-/// A snapshot that nobody can drop any more keeps nothing from being closed.
+/// A snapshot that can no longer be dropped keeps nothing from being closed.
 #[test]
 fn a_forgotten_snapshot_is_forgotten() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();

@@ -1,5 +1,5 @@
 //! Stores in the format of 2026-11, one left without closing it and one closed, are used as they are. Names of structs and fields are part of the format: what fails here is a store that
-//! nobody can open any more.
+//! can no longer be opened.
 //!
 //! With `CAIRN_MAKE_FIXTURES=dir` the tests make such stores by this build, and write `earlier-*.txt` into that folder.
 

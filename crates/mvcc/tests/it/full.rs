@@ -85,7 +85,7 @@ fn a_log_that_an_own_reader_keeps_full_is_an_error() {
     let full = (0..1000).find_map(|_| store.transact(Isolation::Snapshot, bump).err());
     assert!(matches!(full, Some(Error::LogFull)), "{full:?}");
     assert_eq!(reader.read(object).unwrap()[0], 0);
-    let other = store.begin(Isolation::Serializable).unwrap(); // who only reads needs no room
+    let other = store.begin(Isolation::Serializable).unwrap(); // a transaction that only reads needs no room
     assert!(other.read(object).unwrap()[0] > 10);
     other.commit().unwrap();
     reader.commit().unwrap();

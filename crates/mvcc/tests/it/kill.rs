@@ -1,5 +1,5 @@
-//! A real process with several threads is killed at random moments, again and again on one pool; who started it remembers through a pipe what was acknowledged, recovers the pool
-//! and compares. `CAIRN_KILLS` sets how often.
+//! A real process with several threads is killed at random moments, again and again on one pool; the parent process remembers through a pipe what was acknowledged, recovers the
+//! pool and compares. `CAIRN_KILLS` sets how often.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -13,7 +13,7 @@ use tx::{Engine, Isolation, Transaction, Typed};
 
 const CELLS: usize = 16;
 const THREADS: u64 = 3;
-/// A worker that nobody kills ends by itself.
+/// A worker that is not killed ends by itself.
 const TRANSACTIONS_MAX: u64 = 1_000_000;
 
 #[derive(Clone, Copy, Persist)]
@@ -46,7 +46,7 @@ fn root(store: &Mvcc) -> Root {
     store.transact(Isolation::Snapshot, |tx| -> tx::Result<Root> { Ok(*tx.read(tx.root::<Root>()?)?) }).unwrap()
 }
 
-// ---- who is killed --------------------------------------------------------------------------------------------------
+// ---- the process that is killed -------------------------------------------------------------------------------------
 
 /// Tells the parent. A line in one piece.
 fn tell(line: &str) {
@@ -103,7 +103,7 @@ fn worker() {
     });
 }
 
-// ---- who kills ------------------------------------------------------------------------------------------------------
+// ---- the process that kills -----------------------------------------------------------------------------------------
 
 /// By cell and by what it held before: the transaction that changed that; and whether it was acknowledged.
 type Behind = BTreeMap<(usize, u64), Vec<(u64, bool)>>;

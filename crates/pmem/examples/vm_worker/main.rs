@@ -7,7 +7,7 @@
 //!
 //! `verify-and-write` opens or creates a pool in `DIR`, demands that what was acknowledged before is in it (`--need`: one
 //! sequence number for each of the two writers, and the pages that the pool grew by), and then updates records on two threads, while
-//! a third makes the pool longer, until somebody cuts the power. A writer says `ack WRITER SEQUENCE` on standard output only
+//! a third makes the pool longer, until the power is cut. A writer says `ack WRITER SEQUENCE` on standard output only
 //! after the drain of that record has returned, and begins the next record only then: so the newest whole record found proves that all before it were acknowledged, and each of
 //! them must be there too, whatever the host had time to read.
 //!

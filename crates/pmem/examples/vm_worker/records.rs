@@ -60,7 +60,7 @@ fn open_or_create(arguments: &Arguments) -> Result<Pool, String> {
 struct Regions {
     /// Each writer's part of the records.
     parts: Vec<Area>,
-    /// Nobody promises anything about it.
+    /// Nothing is promised about it.
     scratch: Area,
     growth: Region,
 }

@@ -3,7 +3,7 @@
 use crate::alloc::central::ChunkId;
 use crate::sync::OwnMutex;
 
-/// Where a thread takes blocks of one class from: a span that nobody else takes from.
+/// Where a thread takes blocks of one class from: a span that no other thread takes from.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Bin {
     pub(super) chunk: ChunkId,

@@ -23,11 +23,11 @@ pub(crate) enum Shape {
     Damaged,
 }
 
-/// Who serves allocations from a span.
+/// What serves allocations from a span.
 pub(crate) mod owner {
     /// A thread, from its cache.
     pub(crate) const CACHE: u8 = 1;
-    /// Nobody: it has no free block.
+    /// Nothing: it has no free block.
     pub(crate) const FULL: u8 = 2;
     /// The list of spans with free blocks.
     pub(crate) const PARTIAL: u8 = 3;
@@ -42,7 +42,7 @@ pub(crate) struct Chunk {
     /// reserved or live. Made at first use for the most blocks a chunk can have, then kept.
     bits: OnceLock<Box<[AtomicU64]>>,
     /// The engine's words: the first, and then, each made at first use, as many again as are before. A chunk that is cut anew keeps the words
-    /// it had: no one who still looks at them loses the memory.
+    /// it had: a thread that still looks at them does not lose the memory.
     engine: [OnceLock<Box<[AtomicU32]>>; ENGINE_LEVELS],
 }
 
@@ -129,7 +129,7 @@ impl Chunk {
     }
 
     /// Takes an available block of this word, and makes it live, or not yet. Only for the owner of the span: the two bits of a block that is available
-    /// are changed by nobody else.
+    /// are changed by nothing else.
     #[inline]
     pub(super) fn take(&self, word: u32, live: bool) -> Option<u32> {
         let bits = self.words().get(word as usize)?;
@@ -267,7 +267,7 @@ mod tests {
         assert!(!chunk.is_empty(70));
     }
 
-    /// Or the span would stay cut for blocks nobody wants.
+    /// Or the span would stay cut for blocks that are not wanted.
     #[test]
     fn of_two_last_blocks_one_leaves_the_span_empty() {
         for _ in 0..300 {

@@ -1,4 +1,4 @@
-//! What the media say of a chunk, found out when somebody needs it.
+//! What the media say of a chunk, found out when it is needed.
 
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -11,7 +11,7 @@ use crate::alloc::media::{Word, mask};
 use crate::error::{Error, Result};
 
 impl Allocator {
-    /// Looks at the next chunk nobody has looked at; false if there is none. The central lock is held.
+    /// Looks at the next chunk that was not looked at yet; false if there is none. The central lock is held.
     pub(super) fn look_at_next(&self, central: &mut Central) -> Result<bool> {
         loop {
             let (index, number) = central.cursor;
@@ -31,7 +31,7 @@ impl Allocator {
         }
     }
 
-    /// Finds out what a chunk is. The central lock is held; damage is remembered, and an error only for who needs the chunk.
+    /// Finds out what a chunk is. The central lock is held; damage is remembered, and an error only for a caller that needs the chunk.
     pub(super) fn look_at(&self, central: &mut Central, index: usize, extent: &Extent, number: u32) -> Result<()> {
         let chunk = extent.chunk(number);
         if chunk.shape() != Shape::Unknown {
@@ -106,7 +106,7 @@ impl Allocator {
         Ok(())
     }
 
-    /// What the media say of a chunk that nobody looked at.
+    /// What the media say of a chunk that was not looked at yet.
     fn read_new_shape(&self, extent: &Extent, number: u32) -> Result<Shape> {
         // A head that is in use would have said that this is its tail; its bitmap is being changed.
         let stale = match extent.geometry.table_word(self.mapping(), number)? {

@@ -214,7 +214,7 @@ impl Geometry {
         }
         for index in (0..blocks).step_by(64) {
             let at = self.bits_at(head, index);
-            // Fails if somebody was first.
+            // Fails if another thread was first.
             let _ = self.pair(mapping, head, index, true)?[1].compare_exchange(0, self.code(at, 0), AcqRel, Acquire);
         }
         // Even what was equal: the thread that stored it may not have flushed it.
@@ -330,7 +330,7 @@ impl Geometry {
         Ok(atomic(mapping, self.bits_at(head, index), false)?.load(Acquire) & 1 << (index % 64) != 0)
     }
 
-    /// The 64 bits from block `index` on, a multiple of 64, of a chunk that nobody changes meanwhile.
+    /// The 64 bits from block `index` on, a multiple of 64, of a chunk that no thread changes meanwhile.
     ///
     /// # Errors
     /// `Damaged` if the two words do not fit, a bit behind the last block is set, or the pair is not `used` that should be.

@@ -107,7 +107,7 @@ impl Allocator {
         if bin.span != 0 {
             let chunk = self.chunk_of(bin.chunk)?;
             chunk.owner.store(owner::FULL, Release);
-            // A block released since the last look would else be lost to everybody.
+            // A block released since the last look would else be lost to all threads.
             if chunk.has_available(bin.blocks)
                 && chunk.owner.compare_exchange(owner::FULL, owner::CACHE, AcqRel, Acquire).is_ok()
             {
@@ -161,7 +161,7 @@ impl Allocator {
             let extent = self.extent(extent_of(id))?;
             let head = number_of(id);
             let chunk = extent.chunk(head);
-            // It may have been a tail, whose bitmap nobody looked at.
+            // It may have been a tail, whose bitmap was not looked at.
             match extent.geometry.check_clear(self.mapping(), head) {
                 Err(Error::Damaged { .. } | Error::Unreadable { .. }) => {
                     chunk.set_shape(Shape::Damaged);
@@ -226,7 +226,7 @@ impl Allocator {
         })
     }
 
-    /// A span that was full goes to the list of those with free blocks; one that is empty and nobody's goes back to free chunks.
+    /// A span that was full goes to the list of those with free blocks; one that is empty and no cache's goes back to free chunks.
     #[inline]
     pub(super) fn after_give_back(&self, chunk: &Chunk, id: ChunkId, class: u8, empty: bool) {
         loop {
@@ -253,7 +253,7 @@ impl Allocator {
     #[cold]
     fn dissolve(&self, chunk: &Chunk, id: ChunkId) {
         let mut central = self.central.lock();
-        // Only a cache takes blocks, and a span becomes a cache's under this lock: empty and nobody's stays so.
+        // Only a cache takes blocks, and a span becomes a cache's under this lock: empty and no cache's stays so.
         let Shape::Head { class, span } = chunk.shape() else { return };
         let blocks = self.classes.get(class, span).map_or(1, |c| c.blocks);
         if !chunk.is_empty(blocks) || chunk.owner.compare_exchange(owner::PARTIAL, 0, AcqRel, Acquire).is_err() {

@@ -72,7 +72,7 @@ impl Allocator {
         }
         let new = old - free;
         let (old_len, len) = (area.len(), (extent.geometry.chunk_at(new) - area.offset()).next_multiple_of(PAGE));
-        // DRAM first: nobody finds the chunks while they go. The frees that emptied them are persistent: their blocks were released.
+        // DRAM first: no thread finds the chunks while they go. The frees that emptied them are persistent: their blocks were released.
         extent.chunks.store(new, Release);
         match self.pool.inner.cut_extent(area.offset(), len) {
             Ok(true) => {

@@ -339,7 +339,7 @@ impl Shared {
     /// cache from `to` on, which starts on a line. Returns how many bytes that are, too.
     ///
     /// # Safety
-    /// `to` is writable for that many bytes, is no part of `text`, and nobody else uses these bytes.
+    /// `to` is writable for that many bytes, is no part of `text`, and nothing else uses these bytes.
     #[inline]
     pub(crate) unsafe fn sum_storing(&self, text: &[u8], to: *mut u8, skip: usize) -> (u128, usize) {
         let sum = of_level!(self.level, sum_storing(self, text, to, skip));
@@ -350,7 +350,7 @@ impl Shared {
     /// on a line. Of a `before` as long as a block, or a body that ends in the first one, none: then nothing has happened.
     ///
     /// # Safety
-    /// `to` is writable for that many bytes, is no part of either text, and nobody else uses these bytes.
+    /// `to` is writable for that many bytes, is no part of either text, and nothing else uses these bytes.
     pub(crate) unsafe fn sum_storing_behind(&self, before: &[u8], body: &[u8], to: *mut u8) -> Option<(u128, usize)> {
         let in_first = BLOCK.checked_sub(before.len()).filter(|bytes| *bytes < body.len())?;
         let mut first = [0; BLOCK];

@@ -26,7 +26,7 @@ pub(super) trait Ops {
     /// As `lanes`, and the `lines` lines at `from` are stored at `to`, which starts on a line.
     ///
     /// # Safety
-    /// `from` is readable, `to` writable for so many lines, and nobody else uses these.
+    /// `from` is readable, `to` writable for so many lines, and nothing else uses these.
     #[inline(always)]
     unsafe fn lanes_storing(
         words: &[u64; BLOCK / 8],

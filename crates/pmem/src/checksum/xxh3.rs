@@ -1,6 +1,6 @@
 //! The keyed checksum of pools of format version 1: XXH3, 64 bits, under a secret.
 //!
-//! Fast, but above 240 bytes weak as a keyed checksum: for one key in about 2^33 anybody can name two
+//! Fast, but above 240 bytes weak as a keyed checksum: for one key in about 2^33 an attacker can name two
 //! texts that collide (`docs/checksums.md`). It stays what it is, so that old pools stay readable.
 
 use xxhash_rust::xxh3::{Xxh3, xxh3_64_with_secret};

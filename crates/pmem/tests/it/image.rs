@@ -124,13 +124,13 @@ fn writers_wait_for_a_copier_that_holds_them_back() {
             left
         }));
         stop.store(true, SeqCst);
-        drop(image); // nobody waits any more
+        drop(image); // no thread waits any more
         let left = left.unwrap();
         assert!(left.iter().all(|left| *left > LEFT / 2 && *left <= LEFT), "{left:?}");
     });
     let before = writes.load(SeqCst);
     assert!(before > 0);
-    // A copy that is given up holds nobody back.
+    // A copy that is given up holds no thread back.
     let mut image = pool.image(&copy).unwrap();
     image.hold_back(LEFT).unwrap();
     image.cut().unwrap();
@@ -203,7 +203,7 @@ fn what_cannot_be_copied_is_an_error() {
     let image = pool.image(&copy).unwrap();
     assert!(matches!(pool.image(dir.path().join("other")), Err(Error::BackupRunning { .. })));
     drop(image);
-    // What failed, and what was given up, keeps nobody from the next.
+    // What failed, and what was given up, does not prevent the next.
     let mut image = pool.image(&copy).unwrap();
     image.pass(|_, _| ()).unwrap();
     image.cut().unwrap();
@@ -227,7 +227,7 @@ fn as_child() {
     }
     let mut image = pool.image(path.join("copy")).unwrap();
     image.pass(|_, _| ()).unwrap();
-    // The cut, beside which nobody commits, leaves the copy's medium alone: what that has no room for is met behind it.
+    // The cut, beside which no thread commits, leaves the copy's medium alone: what that has no room for is met behind it.
     let mut area = pool.add_region("more", 2 << 20).unwrap().into_area().unwrap();
     let last = area.len() - 64;
     area.put(last, &7u64).unwrap();

@@ -1,4 +1,4 @@
-//! A page of the allocator that went back in time: the medium acknowledged a write and kept what the page had held before. Whoever
+//! A page of the allocator that went back in time: the medium acknowledged a write and kept what the page had held before. An allocator that
 //! believed it would hand out blocks that are live.
 
 use std::collections::BTreeMap;

@@ -164,7 +164,7 @@ fn file_without_write_permission_opens_for_reading_only() {
     let path = closed(dir.path());
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o444)).unwrap();
-    // Root may write everything: be nobody, on this thread alone, for the length of the open.
+    // Root may write everything: be the user `nobody`, on this thread alone, for the length of the open.
     // SAFETY: the raw calls change the credentials that this thread opens files with, and nothing in memory.
     let was = unsafe { libc::syscall(libc::SYS_setfsuid, 65534) };
     let opened = emulated(0).open(&path);
@@ -703,7 +703,7 @@ fn two_damaged_header_copies_are_an_error() {
 
 #[test]
 fn children_run() {
-    // `as_child` must be found by this name, or the tests above would wait for nobody.
+    // `as_child` must be found by this name, or the tests above would wait for no child.
     let dir = memory();
     let path = closed(dir.path());
     let text = succeed(child("pool::as_child", "read", &path));
@@ -717,7 +717,7 @@ fn recover(pool: &pmem::Pool) {
     }
 }
 
-/// What its owner has not recovered may be in a cache only. Who merely looked must not say otherwise.
+/// What its owner has not recovered may be in a cache only. A process that merely looked must not say otherwise.
 #[test]
 fn a_pool_closed_without_its_owner_still_needs_recovery() {
     let dir = memory();

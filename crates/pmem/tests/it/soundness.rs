@@ -254,7 +254,7 @@ fn open_objects_block_a_clean_close() {
     drop(reserved);
 }
 
-/// Intents come from media, or from anybody: none reaches outside the heap, or changes what it does not name.
+/// Intents come from media, or from any caller: none reaches outside the heap, or changes what it does not name.
 #[test]
 fn forged_intent_changes_bitmaps_alone() {
     let ram = Ram::new(2 << 20);
@@ -374,7 +374,8 @@ fn session_stays_on_its_thread() {
     <Session<'static> as AmbiguousIfSend<_>>::ONLY
 }
 
-/// Nothing of a pool's range may be anybody's while it is opened: what another thread had mapped there would be replaced, or take the pool's pages along when it goes.
+/// Nothing of a pool's range may belong to any thread while it is opened: what another thread had mapped there would be replaced,
+/// or take the pool's pages along when it goes.
 #[test]
 fn opening_pools_takes_no_memory_from_other_threads() {
     const SIZE: u64 = 16 << 20;

@@ -232,7 +232,7 @@ pub fn succeed(mut command: Command) -> String {
     text
 }
 
-/// What the child printed, which runs with a tmpfs of 20 MiB mounted on `place` that nobody else sees. None if nobody may mount one here: only root may.
+/// What the child printed, which runs with a tmpfs of 20 MiB mounted on `place` that no other process sees. None if none may be mounted here: only root may.
 #[track_caller]
 pub fn in_20_mib(mut command: Command, place: &Path) -> Option<String> {
     use std::os::unix::process::CommandExt;

@@ -1,4 +1,4 @@
-//! Who waits for an element gets it once, and nobody who is gone does.
+//! A client that waits for an element gets it once, and one that is gone does not.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ fn each_element_goes_to_one_who_waits() {
     }
 }
 
-/// Who waits for a source is not told of what comes to his destination: he would take the word of it from those who wait there.
+/// A client that waits for a source is not told of what comes to its destination: it would take the word of it from those that wait there.
 #[test]
 fn what_comes_to_a_destination_is_for_who_waits_there() {
     let running = Running::start(DomainChoice::Emulated);
@@ -137,7 +137,7 @@ fn flat(reply: Reply, words: &mut Vec<String>) {
     }
 }
 
-/// A push wakes the first in the row, for whom it may be nothing.
+/// A push wakes the first in the row, for which it may be nothing.
 #[test]
 fn what_is_of_another_type_goes_to_who_waits_behind() {
     for domain in [DomainChoice::Emulated, DomainChoice::File] {
@@ -152,7 +152,7 @@ fn what_is_of_another_type_goes_to_who_waits_behind() {
             other.say(&format!("RPUSH a {value}"));
             assert_eq!(row[at].reply(), texts(&["a", value]));
         }
-        // Of several who wait for the same any may come first: one that was woken before may not have looked.
+        // Of several that wait for the same any may come first: one that was woken before may not have looked.
         other.say("ZADD a 1 m 2 n 3 o");
         let mut got: Vec<Reply> = [0, 2, 4].map(|at| row[at].reply()).into();
         got.sort_by_key(|reply| format!("{reply:?}"));
@@ -177,7 +177,7 @@ fn waiting_ends_in_time_and_errors_come_at_once() {
     assert!(client.say("BLPOP text 0").error().starts_with("WRONGTYPE"));
     client.say("ZADD z 1 a");
     assert_eq!(client.say("BZPOPMAX none z 0"), Reply::Array(["z", "a", "1"].map(Reply::text).to_vec()));
-    // Within a transaction nobody waits.
+    // Within a transaction no command waits.
     client.say("MULTI");
     client.say("BLPOP none 0");
     assert_eq!(client.say("EXEC"), Reply::Array(vec![Reply::Null]));

@@ -1,4 +1,4 @@
-//! One request takes out more than a full store has room to say at once: it is done in steps that nobody sees, neither others nor who starts it after a kill.
+//! One request takes out more than a full store has room to say at once: it is done in steps that no client sees, not even after a kill and a new start.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -308,7 +308,7 @@ fn who_is_killed_between_steps_ends_them_when_it_starts() {
             }
         }
     });
-    // Nobody else writes while it is copied.
+    // Nothing else writes while it is copied.
     let store = options().background(false).open(&path).unwrap();
     let server = start(None, usual(), watched(Box::new(Kv::new(store)), before));
     let mut client = Client::to(server.redis()[0]);

@@ -123,7 +123,7 @@ fn keys_that_expire_are_told_of() {
         let mut hears = Client::to(server.redis()[0]);
         hears.ask(&["SUBSCRIBE", "__keyevent@0__:expired", "__keyevent@1__:expired"]);
         hears.reply();
-        // Set before anybody wants to know; on a busy machine it may have gone by then.
+        // Set before any client wants to know; on a busy machine it may have gone by then.
         let knows = [300, 3000, 30_000].into_iter().any(|ms| {
             client.ask(&["CONFIG", "SET", "notify-keyspace-events", ""]);
             client.ask(&["SET", "early", "1", "PX", &ms.to_string()]);
@@ -148,7 +148,8 @@ fn keys_that_expire_are_told_of() {
     }
 }
 
-/// Whoever mirrors a key by what it is told knows at each moment whether it is there: also if it is made anew just when it has expired, and before anybody has looked for it.
+/// A client that mirrors a key by what it is told knows at each moment whether it is there:
+/// also if it is made anew just when it has expired, and before any client has looked for it.
 #[test]
 fn a_key_that_is_made_anew_was_told_to_have_expired() {
     for running in [Running::start(DomainChoice::Emulated), Running::start(DomainChoice::File), Running::tree()] {

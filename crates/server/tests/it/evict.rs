@@ -255,7 +255,7 @@ fn long_collections_give_their_room_before_anything_is_refused() {
     }
 }
 
-/// What may never fit costs nobody anything.
+/// What may never fit costs no key.
 #[test]
 fn for_what_is_too_large_nothing_goes() {
     let cache = Cache::start(Short::File(Store::Kv), "allkeys-lru", None);
@@ -272,7 +272,7 @@ fn for_what_is_too_large_nothing_goes() {
     }
 }
 
-/// With all that belongs to it, also what is more than goes at once; who subscribes is told.
+/// With all that belongs to it, also what is more than goes at once; subscribers are told.
 #[test]
 fn a_collection_goes_as_a_whole() {
     for store in Store::ALL {

@@ -1,4 +1,4 @@
-//! As long as there are no collections, who overwrites a key does not look what it has. The first one may be made just then.
+//! As long as there are no collections, a request that overwrites a key does not look what it has. The first one may be made just then.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -19,7 +19,7 @@ const ELEMENTS: u8 = 0xf0;
 const DUE: u8 = 0xf1;
 const GARBAGE: u8 = 0xf2;
 
-/// Ids of elements that nobody owns, and nobody will sweep.
+/// Ids of elements that no collection owns, and that will not be swept.
 fn orphans(store: Store, path: &Path) -> usize {
     let engine = store.open(path, pmem::Options::new().domain(DomainChoice::Emulated));
     let (mut elements, mut known) = (BTreeSet::new(), BTreeSet::new());
@@ -54,7 +54,7 @@ fn the_first_collection_may_be_made_under_who_overwrites_it() {
     }
 }
 
-/// Just before `what` changes `k` another client makes a hash of it: how many ids are nobody's afterwards.
+/// Just before `what` changes `k` another client makes a hash of it: how many ids have no owner afterwards.
 pub fn made_in_between(step: Option<Step>, store: Store, what: &str) -> usize {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store");

@@ -242,7 +242,7 @@ fn a_store_full_of_small_values_starts_again_and_is_flushed() {
     );
     let Reply::Int(keys) = client.say("DBSIZE") else { panic!("no number") };
     assert!(keys > 50_000, "{keys}");
-    // Nobody sees a part of it.
+    // No client sees a part of it.
     let mut other = Client::to(server.redis()[0]);
     client.send(&request(&["FLUSHALL"]));
     loop {

@@ -231,7 +231,7 @@ fn wait_tells_how_many_machines_have_what_was_written() {
     assert_eq!(client.ask("WAIT 2 20").unwrap(), ":1");
     assert_eq!(client.ask("WAIT 1 0").unwrap(), ":1");
     assert_eq!(all(&mut client, "WAITAOF 0 2 20"), "*2 :1 :1");
-    // One that waits for ever keeps nobody up, and goes with its client.
+    // One that waits for ever keeps no other up, and goes with its client.
     let port = running.redis()[0].port().to_string();
     let mut forever = std::net::TcpStream::connect(running.redis()[0]).unwrap();
     forever.write_all(b"WAIT 3 0\r\n").unwrap();

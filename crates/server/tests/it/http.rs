@@ -293,7 +293,7 @@ fn keys_are_counted() {
     assert_eq!(all["keys"]["databases"], expected);
 }
 
-/// Whoever scrapes meanwhile sees counters that never fall, and histograms that add up.
+/// A client that scrapes meanwhile sees counters that never fall, and histograms that add up.
 #[test]
 fn metrics_agree_under_load() {
     for domain in [DomainChoice::File, DomainChoice::Emulated] {
@@ -424,7 +424,7 @@ fn connections_are_limited() {
 
 #[test]
 fn a_stop_waits_for_nobody() {
-    // A server that waits for who is silent takes ten seconds each time; this machine, if it is busy, now and then.
+    // A server that waits for a silent client takes ten seconds each time; this machine, if it is busy, now and then.
     let soon = (0..5).any(|_| {
         let mut running = Running::start(DomainChoice::Emulated);
         let _silent = connect(running.http());

@@ -1,4 +1,4 @@
-//! What is malformed, too large, too slow or too much gets an answer, and nobody else notices.
+//! What is malformed, too large, too slow or too much gets an answer, and no other client notices.
 
 use std::io::Write;
 use std::net::Shutdown;
@@ -48,7 +48,7 @@ fn strangers_take_little_memory() {
         assert!(client.reply().error().contains("unauthenticated"), "{announced}");
         assert!(client.has_ended());
     }
-    // Many who begin what they may, and do not end it.
+    // Many clients that begin what they may, and do not end it.
     let before = resident();
     let some = [&b"*2\r\n$4\r\nAUTH\r\n$16384\r\n"[..], &[b'x'; 16_000]].concat();
     let clients: Vec<Client> = (0..500)
@@ -152,7 +152,7 @@ fn slow_and_half_closed_connections_get_their_replies() {
     half.0.get_ref().shutdown(Shutdown::Write).unwrap();
     assert_eq!((half.reply(), half.reply()), (Reply::ok(), Reply::text("1")));
     assert!(half.has_ended());
-    // One that does not take what it asks for keeps nobody waiting, and is ended after a while.
+    // One that does not take what it asks for keeps no other waiting, and is ended after a while.
     let settings = Settings { wait_limit: Duration::from_secs(1), ..Settings::default() };
     let running = Running::with(DomainChoice::Emulated, |config| Config { settings, ..config }, |options| options);
     let mut greedy = running.client();
@@ -277,7 +277,7 @@ fn rights_are_no_wider_than_they_say() {
     eve.say("AUTH eve p");
     assert_eq!(eve.say("BLMPOP 0.01 1 list:a LEFT"), Reply::Null);
     assert!(eve.say("ZUNIONSTORE other 1 list:a").error().starts_with("NOPERM"));
-    // Who takes rights away from himself has not got them any more.
+    // A user that takes rights away from itself has not got them any more.
     eve.say("ACL SETUSER eve -get");
     assert!(eve.say("GET list:a").error().starts_with("NOPERM"));
 }
@@ -292,7 +292,7 @@ fn connections_end_only_if_they_are_meant() {
     one.say("MULTI");
     assert_eq!(one.say("RESET"), Reply::Simple("RESET".to_owned()));
     assert_eq!(one.say("SET a 1"), Reply::ok());
-    // A page in a browser is nobody.
+    // A page in a browser is no client.
     let mut page = running.client();
     page.send(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 14\r\n\r\nSET pwned 1\r\n");
     assert!(page.has_ended());
@@ -316,7 +316,7 @@ fn nobodys_file_becomes_a_socket() {
     assert!(start("c").is_err(), "it took the socket of one that runs");
     first.stop();
     first.join().unwrap();
-    // One that is left over is nobody's.
+    // One that is left over has no owner.
     let again = start("d").unwrap();
     again.stop();
     again.join().unwrap();

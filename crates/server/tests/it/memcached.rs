@@ -368,7 +368,7 @@ fn answers_are_those_of_memcached_where_a_commit_takes_long() {
     compare(17, 600, DomainChoice::File);
 }
 
-/// Whether requests come together or one by one, they are answered the same: what runs in one transaction, and in which, is nobody's business.
+/// Whether requests come together or one by one, they are answered the same: what runs in one transaction, and in which, does not matter.
 #[test]
 fn what_is_sent_together_is_answered_as_what_is_not() {
     for (seed, domain) in (100..110).map(|seed| (seed, DomainChoice::Emulated)).chain([(7, DomainChoice::File)]) {
@@ -415,7 +415,7 @@ fn versions_are_as_memcached_has_them() {
         peer.says(&format!("cas b 0 0 1 {first}|y"), "NOT_FOUND");
         peer.says(&format!("cas a 0 0 1 {first}|y"), "STORED");
         peer.says(&format!("cas a 0 0 1 {first}|y"), "EXISTS");
-        // Versions that are told by who writes are those that readers see.
+        // Versions that a writer is told are those that readers see.
         let set = peer.number("ms a 1 c\r\nz");
         assert_eq!(set, peer.number("gets a"));
         peer.says(&format!("ms a 2 C{set} MA|zz"), "HD");
@@ -440,7 +440,7 @@ fn versions_are_as_memcached_has_them() {
     }
 }
 
-/// Stale items, and who is told to make them anew.
+/// Stale items, and the client that is told to make them anew.
 #[test]
 fn one_wins_to_recache() {
     let ours = Ours::start(DomainChoice::Emulated);
@@ -588,7 +588,7 @@ fn nothing_is_lost_between_clients() {
                         let told = String::from_utf8(told).unwrap();
                         if let Some(cas) = told.strip_prefix("HD c") {
                             done += 1;
-                            // What it has just written may be changed again without being read, if nobody was faster.
+                            // What it has just written may be changed again without being read, if no other client was faster.
                             known = cas.trim().parse().ok().filter(|cas| *cas != 0).map(|cas| (number + 1, cas));
                         }
                         peer.ask(b"incr b 1 noreply\r\nma b q\r\n");

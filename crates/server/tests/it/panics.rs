@@ -1,4 +1,4 @@
-//! A command that panics is a bug: its own answer is an error, and nothing of it is stored; nobody else notices.
+//! A command that panics is a bug: its own answer is an error, and nothing of it is stored; no other client notices.
 
 use std::io::{BufRead, Write};
 

@@ -1,4 +1,4 @@
-//! Messages go to those who subscribe, in order, and nobody waits for a subscriber who does not read.
+//! Messages go to those that subscribe, in order, and no client waits for a subscriber that does not read.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -58,7 +58,7 @@ fn a_transaction_tells_its_own_connection_before_it_subscribes_to_nothing() {
                 let said = said(stream, &line);
                 let (before, behind) = said.split_once(MESSAGE).unwrap_or_else(|| panic!("{line}: {said}"));
                 assert!(!behind.contains(MESSAGE), "{line}: {said}");
-                // `HELLO` tells who answers.
+                // `HELLO` tells which server answers.
                 let before = before.split_once("subscribe\r\n").unwrap().1;
                 format!("{before}{behind}")
             };
@@ -250,7 +250,7 @@ fn who_leaves_subscribes_to_nothing() {
     }
 }
 
-/// Nobody hears of a transaction that is not durable, or that has not been.
+/// No client hears of a transaction that is not durable, or that has not been.
 #[test]
 fn messages_of_a_transaction_wait_until_it_is_durable() {
     DOMAINS.into_iter().for_each(|domain| heard_behind_the_commit(None, domain));
@@ -374,7 +374,7 @@ fn limits_are_read_as_redis_reads_them() {
     assert_eq!(set("normal 0 0 0 replica 256mb 64mb 60 pubsub 2mb 1kb 5"), Reply::ok());
     let now = "normal 0 0 0 slave 0 0 0 pubsub 2097152 1024 5";
     assert_eq!(client.say("CONFIG GET client-output-buffer-limit"), texts(&["client-output-buffer-limit", now]));
-    // Nobody fills the memory with names.
+    // No client fills the memory with names.
     let names: Vec<String> = (0..100_001).map(|n| n.to_string()).collect();
     let words: Vec<&str> = std::iter::once("SUBSCRIBE").chain(names.iter().map(String::as_str)).collect();
     assert!(client.ask(&words).error().contains("too many subscriptions"));
@@ -447,7 +447,7 @@ fn who_may_not_hear_a_channel_does_not() {
         assert_eq!(ada.say("SUBSCRIBE sport"), texts(&["subscribe", "sport", ":2"]));
         admin.say("PUBLISH news:2 y");
         assert_eq!(ada.reply(), texts(&["pmessage", "news:*", "news:2", "y"]));
-        // A subscriber whose right is gone is ended, and one who takes it from himself.
+        // A subscriber whose right is gone is ended, and one that takes it from itself.
         admin.say("ACL SETUSER ada resetchannels");
         assert!(ada.has_ended());
         admin.say("HELLO 3");

@@ -34,7 +34,7 @@ struct Holding {
 }
 
 impl Holding {
-    /// There is no room for the key `full`, and whoever sets `bug` panics.
+    /// There is no room for the key `full`, and a request that sets `bug` panics.
     fn start(step: Option<Step>, store: Store) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let pool = pmem::Options::new().domain(DomainChoice::Emulated);
@@ -141,7 +141,7 @@ fn those_who_come_together_have_one_transaction() {
         clients.iter_mut().for_each(|client| assert_eq!([client.reply(), client.reply()], [Reply::ok(), Reply::ok()]));
         let keys: Vec<String> = (0..8).flat_map(|at| [format!("a{at}"), format!("b{at}")]).collect();
         assert_eq!(holding.transactions(), [keys], "{store:?}");
-        // As much as one transaction is to have at most, and who has much for himself.
+        // As much as one transaction is to have at most, and a client that has much has one to itself.
         let large: Vec<u8> = (0..40).flat_map(|at| set(&format!("c{at}"))).collect();
         holding.while_held(|| {
             clients[0].send(&large);
@@ -157,7 +157,7 @@ fn those_who_come_together_have_one_transaction() {
     }
 }
 
-/// Nobody hears anything of a transaction that several have part in before it is committed.
+/// No client hears anything of a transaction that several have part in before it is committed.
 pub fn answered_behind_the_commit(step: Option<Step>) {
     let mut holding = Holding::start(step, Store::Kv);
     let mut clients = holding.clients::<4>();
@@ -170,7 +170,7 @@ pub fn answered_behind_the_commit(step: Option<Step>) {
             client.send(&[set(&format!("k{at}")), request(&["INCR", "n"])].concat());
         }
     });
-    // Nobody looks into the sockets any more.
+    // Nothing looks into the sockets any more.
     let last = Seen::Key("k3".to_owned());
     until("all are committed", || {
         let seen = holding.seen.lock().unwrap();
@@ -305,7 +305,7 @@ fn who_is_killed_or_gone_takes_nobody_along() {
 fn who_sends_much_does_not_keep_others_waiting() {
     let mut holding = Holding::start(None, Store::Kv);
     let [mut greedy, mut other] = holding.clients();
-    // Less than what a socket takes while nobody reads it.
+    // Less than what a socket takes while it is not read.
     let much: Vec<u8> = (0..1300).flat_map(|at| set(&format!("g{at}"))).collect();
     holding.while_held(|| {
         greedy.send(&much);
@@ -328,7 +328,7 @@ fn any_pieces_of_any_requests_are_answered_as_if_everybody_were_alone() {
     }
 }
 
-/// What one sends, and what he is to hear.
+/// What a client sends, and what it is to hear.
 #[derive(Default)]
 struct Script {
     asked: Vec<u8>,
@@ -377,7 +377,7 @@ fn pieces(seed: u64) {
     holding.end();
 }
 
-/// Requests on keys that nobody else uses, with their replies.
+/// Requests on keys that no other client uses, with their replies.
 fn script(who: usize, draw: &mut impl FnMut(u64) -> u64) -> Script {
     let mut script = Script::default();
     let mut values = vec![None::<String>; 4];

@@ -1,4 +1,4 @@
-//! Elements of collections that are gone go, too, and nobody else's.
+//! Elements of collections that are gone go, too, and no others.
 
 use std::path::Path;
 use std::time::Duration;

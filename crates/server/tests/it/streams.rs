@@ -1,4 +1,5 @@
-//! Streams: who waits for what, what is one with what, and what is left of what goes. That answers are Redis' is what [`differential`](crate::differential) shows.
+//! Streams: which client waits for what, what is one with what, and what is left of what goes.
+//! That answers are Redis' is what [`differential`](crate::differential) shows.
 
 mod kills;
 mod waiting;
@@ -12,7 +13,7 @@ use server::{Config, Server};
 use crate::differential::{Client as Other, Redis};
 use crate::support::{Client, Reply, Running, Store, WAIT_LIMIT, start, until, usual};
 
-/// First bytes of elements, and of notes about those that nobody owns any more: docs/format.md.
+/// First bytes of elements, and of notes about those that are no longer owned: docs/format.md.
 const ELEMENTS: u8 = 0xf0;
 const GARBAGE: u8 = 0xf2;
 const PARTS: u8 = 0xf4;
@@ -49,7 +50,7 @@ fn ids_that_the_server_chooses_go_up_whatever_the_clock_does() {
     }
 }
 
-/// Of a claim: what is gone is no longer pending, whoever claims it, and however the command goes on.
+/// Of a claim: what is gone is no longer pending, whichever consumer claims it, and however the command goes on.
 #[test]
 fn what_is_claimed_and_gone_is_not_counted_as_pending() {
     for store in Store::ALL {
@@ -153,7 +154,7 @@ fn a_stream_is_one_with_the_rest_of_its_transaction() {
     assert_eq!(client.say("XLEN t"), Reply::Int(1));
     let blocks = client.ask(&["EVAL", "return redis.call('xread', 'BLOCK', 0, 'STREAMS', 't', '$')", "0"]);
     assert!(blocks.error().starts_with("ERR xread command is not allowed with BLOCK option from scripts"));
-    // Nobody waits between MULTI and EXEC.
+    // No command waits between MULTI and EXEC.
     client.say("MULTI");
     client.say("XREAD BLOCK 0 STREAMS t $");
     client.say("XADD t 3-3 a b");
@@ -222,7 +223,8 @@ fn fill(client: &mut Client, key: &str, entries: usize) {
     assert!(matches!(client.say(&format!("XREADGROUP GROUP g c STREAMS {key} >")), Reply::Array(_)));
 }
 
-/// A group of 1000 has 2004 elements: for each entry what is pending and with whom, two for the consumer, one for itself, and its stream has the count of groups.
+/// A group of 1000 has 2004 elements: for each entry what is pending and with which consumer, two for the consumer, one for itself,
+/// and its stream has the count of groups.
 #[test]
 fn of_what_goes_nothing_is_left_and_of_what_stays_all_is() {
     let dir = tempfile::tempdir().unwrap();

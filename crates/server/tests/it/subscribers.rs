@@ -1,4 +1,4 @@
-//! What a subscriber does not read is nobody else's loss, and what is published is told once and in order.
+//! What a subscriber does not read is no other client's loss, and what is published is told once and in order.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::support::{Client, Reply, Running, request, until};
 const DOMAINS: [DomainChoice; 2] = [DomainChoice::Emulated, DomainChoice::File];
 const MESSAGE: usize = 1_000_000;
 
-/// Nobody is ended because he does not read, while a test runs.
+/// No client is ended because it does not read, while a test runs.
 fn patient(domain: DomainChoice) -> Running {
     let wait_limit = Duration::from_secs(3600);
     let with = |config: Config| Config { settings: Settings { wait_limit, ..config.settings.clone() }, ..config };

@@ -120,7 +120,7 @@ impl<F: Fn(&mut dyn Tx, Run<'_>) -> Result<()> + Send + Sync + 'static> Engine f
     }
 }
 
-/// A transaction of which somebody hears what it is about to change, a key, as it is in the store, and whether it is set, and may refuse it.
+/// A transaction of which the test hears what it is about to change, a key, as it is in the store, and whether it is set, and may refuse it.
 struct AroundTx<'t>(&'t mut dyn Tx, &'t mut dyn FnMut(&[u8], bool) -> Result<()>);
 
 impl Tx for AroundTx<'_> {
@@ -152,7 +152,7 @@ impl Tx for AroundTx<'_> {
 /// What is called with each key, as it is in the store, that is about to be set or removed.
 pub type Before = Box<dyn Fn(&[u8]) + Send + Sync>;
 
-/// A store in whose writes somebody may interfere.
+/// A store in whose writes the test may interfere.
 pub fn watched(engine: Box<dyn Engine>, before: Before) -> Box<dyn Engine> {
     Around::boxed(engine, move |tx, run| {
         run(&mut AroundTx(tx, &mut |key, _| {
@@ -165,7 +165,7 @@ pub fn watched(engine: Box<dyn Engine>, before: Before) -> Box<dyn Engine> {
 /// Whether there is no room for a change: of this key, whether it is set, behind so many deletions of its transaction.
 pub type NoRoom = Box<dyn Fn(&[u8], bool, usize) -> bool + Send + Sync>;
 
-/// A store that is full when somebody says so.
+/// A store that is full when the test says so.
 pub fn scarce(engine: Box<dyn Engine>, no_room: NoRoom) -> Box<dyn Engine> {
     Around::boxed(engine, move |tx, run| {
         let mut deletions = 0;
@@ -182,7 +182,7 @@ pub fn scarce(engine: Box<dyn Engine>, no_room: NoRoom) -> Box<dyn Engine> {
 /// What is called where a transaction that has changed something is about to be committed: not those that the server begins now and then, and finds nothing to do in.
 pub type AtCommit = Box<dyn Fn() + Send + Sync>;
 
-/// A store of which somebody hears when its transactions are about to be committed.
+/// A store of which the test hears when its transactions are about to be committed.
 pub fn told(engine: Box<dyn Engine>, at_commit: AtCommit) -> Box<dyn Engine> {
     Around::boxed(engine, move |tx, run| {
         let mut changes = false;

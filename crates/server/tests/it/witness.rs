@@ -290,7 +290,7 @@ pub fn synced(start: &dyn Fn(bool) -> Served, log: &Path, reads: bool) {
     };
     assert!(refused.starts_with("-MISCONF") && refused.contains("in doubt: it may or may not be there"), "{refused}");
     assert!(acknowledged > 0, "nothing was acknowledged");
-    // Nobody's writes are taken any more; what is there can be read.
+    // No client's writes are taken any more; what is there can be read.
     let mut other = served.connect();
     for line in ["SET other 1", "DEL one", "HSET hash field 1", "INCR one"] {
         for client in [&mut other, &mut connection] {

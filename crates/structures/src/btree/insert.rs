@@ -113,7 +113,7 @@ impl BTree {
         key: &[u8],
         tail: &[u8],
     ) -> Result<()> {
-        // Whoever inserts in order leaves full nodes behind.
+        // A caller that inserts in order leaves full nodes behind.
         let last = path.at_the_end && !replace;
         let (mut key, mut tail) = (key.to_vec(), tail.to_vec());
         let mut changed: Vec<(PPtr<u8>, Image)> = Vec::new();

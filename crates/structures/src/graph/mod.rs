@@ -81,7 +81,7 @@ impl GraphOptions {
         Self { index: self.index.capacity(nodes) }
     }
 
-    /// Seed of the index's hash. Ids that a stranger chooses need one that he does not know.
+    /// Seed of the index's hash. Ids that a stranger chooses need one that is unknown to the stranger.
     #[must_use]
     pub fn seed(self, seed: u64) -> Self {
         Self { index: self.index.seed(seed) }

@@ -1,8 +1,8 @@
 //! Buckets that are made with their map, side by side where the heap has room for that. A look-up asks for its bucket by the hash alone then, while the directory is still
 //! asked where it is: of two misses that came one behind the other, one remains (a tenth of a look-up among 100 000 pairs).
 //!
-//! It is a hint and nothing else: the directory says where a bucket is, and whatever the hint says costs a line at most that nobody needed. So a map without it is as
-//! whole as one with it, and nothing has to be on media before anything else.
+//! It is a hint and nothing else: the directory says where a bucket is, and whatever the hint says costs a line at most that was not needed. So a map without
+//! it is as whole as one with it, and nothing has to be on media before anything else.
 
 use std::ops::RangeInclusive;
 

@@ -76,7 +76,7 @@ impl HashMapOptions {
         Self { grows: false, ..self }
     }
 
-    /// Seed of the hash. Keys that a stranger chooses need one that he does not know.
+    /// Seed of the hash. Keys that a stranger chooses need one that is unknown to the stranger.
     #[must_use]
     pub fn seed(self, seed: u64) -> Self {
         Self { seed, ..self }

@@ -75,7 +75,7 @@ fn hashes_that_differ_late_go_deep() {
     }
 }
 
-/// A bucket that is reached by another way than its own is refused, so that nobody is told that a key is missing.
+/// A bucket that is reached by another way than its own is refused, so that no caller is told that a key is missing.
 #[test]
 fn exchanged_directory_words_are_an_error() {
     let engine = Reference::new();

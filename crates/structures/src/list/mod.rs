@@ -1,6 +1,6 @@
 //! A singly linked list, sorted.
 //!
-//! A node is one block: the link to the next, key, value. A change of keys changes one word, in the node before. Whoever looks for a key
+//! A node is one block: the link to the next, key, value. A change of keys changes one word, in the node before. A look-up of a key
 //! reads all nodes before it, so a list is for few keys, or as the yardstick that it is in papers.
 //!
 //! Keys rise along the list. Every step checks it: damage that leads back, or past a key, is an error at once, and no walk is endless.

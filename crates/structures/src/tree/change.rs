@@ -54,7 +54,7 @@ impl SearchTree {
         key: &[u8],
     ) -> Result<([u64; 2], Words)> {
         let (mut parts, mut words) = ([0; 2], Words::new());
-        // Where the next of each part goes; at first that is the new node, which nobody has written yet.
+        // Where the next of each part goes; at first that is the new node, which is not written yet.
         let mut holes: [Option<Hole>; 2] = [None; 2];
         while !at.is_null() {
             let node = between.node(tx, at)?;

@@ -80,7 +80,7 @@ impl SearchTreeOptions {
         Self { balanced: false, ..self }
     }
 
-    /// Seed of the priorities. Keys that a stranger chooses need one that he does not know.
+    /// Seed of the priorities. Keys that a stranger chooses need one that is unknown to the stranger.
     #[must_use]
     pub fn seed(self, seed: u64) -> Self {
         Self { seed, ..self }

@@ -1,5 +1,5 @@
 //! Structures in the format of 2026-11, on heaps of every policy and on a store with versions, left without closing them, are used as they are; and each structure as the root of a pool.
-//! Names of structs and fields are part of the format: what fails here is a pool that nobody can open any more.
+//! Names of structs and fields are part of the format: what fails here is a pool that cannot be opened any more.
 //!
 //! With `CAIRN_MAKE_FIXTURES=dir` the tests make such pools by this build, and write `earlier-*.txt` into that folder.
 

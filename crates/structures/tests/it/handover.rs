@@ -202,7 +202,7 @@ fn every_structure_goes_from_engine_to_engine() {
             heap.compare().unwrap();
         }
         heap.close().unwrap();
-        // What a store has left there is in nobody's way.
+        // What a store has left there is in no heap's way.
         assert!(Heap::open_in(&pool().open_read_only(&path).unwrap(), &of_heap(from)).is_ok());
     }
 }

@@ -1,7 +1,7 @@
 //! What a look-up writes that other threads want, too.
 //!
 //! On media nothing. In DRAM the lock word of each block on its way, twice: a heap's transactions lock what they read to their end, at every level of isolation, so that a reader of one block
-//! is seen by who wants to write it. Beside that a transaction writes lines of its own slot alone.
+//! is seen by a thread that wants to write it. Beside that a transaction writes lines of its own slot alone.
 
 use heap::{Heap, Options, Policy, lock_words_changed};
 use pmem::DomainChoice;

@@ -192,13 +192,13 @@ fn real_time() {
     let writer = t(&[], &[(X, x0())]).at(10, 11);
     found(Snapshot, Phenomenon::Stale, &[writer.clone(), t(&[(X, x0())], &[]).at(12, 13)]);
     fine(&[writer.clone(), t(&[(X, x0())], &[]).at(10, 13)]);
-    // Through somebody who saw it, and through many ends.
+    // Through a transaction that saw it, and through many ends.
     let second = t(&[(X, v(1, 0))], &[(Y, y0())]).at(12, 13);
     let others = (0..20).map(|n| t(&[(Z, v(0, 2))], &[]).at(14 + 2 * n, 15 + 2 * n));
     let late = t(&[(X, x0()), (Y, y0())], &[]).at(60, 61);
     let all: Vec<T> = [writer.clone(), second].into_iter().chain(others).chain([late]).collect();
     found(Snapshot, Phenomenon::Stale, &all);
-    // Nobody is told to see it, but strict ones.
+    // No transaction has to see it, but strict ones.
     for (level, stale) in [(Snapshot, false), (Serializable, false), (Strict, true)] {
         let mut history = history(level, &[writer.clone(), t(&[(X, x0())], &[]).at(12, 13)]);
         history.real_time = false;

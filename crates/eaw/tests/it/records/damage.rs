@@ -93,7 +93,7 @@ fn a_header_that_is_damaged_is_told_when_the_store_is_opened() {
         assert_eq!(found, (0..COUNT).filter(|n| *n != 17).map(text).collect::<Vec<_>>());
         let missing = tx.read(table, RecordId::from_number(18), &mut Vec::new());
         assert!(missing.unwrap_err().to_string().contains("1 records of the store are damaged"));
-        // Its slot is nobody's.
+        // Its slot is given to no record.
         for n in 0..COUNT {
             tx.insert(table, &text(n)).unwrap();
         }

@@ -1,5 +1,5 @@
 //! Stores of records in the format of 2026-11, left with a transaction under way and closed, are used as they are. Names of structs and fields are part of the format: what fails here is
-//! a store that nobody can open any more.
+//! a store that cannot be opened any more.
 //!
 //! With `CAIRN_MAKE_FIXTURES=dir` the tests make such stores by this build, and write `earlier-*.txt` into that folder.
 

@@ -22,7 +22,7 @@ fn worker() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             std::thread::sleep(Duration::from_secs(60));
-            std::process::exit(3); // whoever waits for it is told
+            std::process::exit(3); // the process that waits for it is told
         });
         match std::env::var(KIND).as_deref() {
             Ok("mars") => work(&<Mars as Kind>::open(dir.as_ref())),

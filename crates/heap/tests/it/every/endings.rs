@@ -84,7 +84,7 @@ impl Thread<'_> {
         number
     }
 
-    /// After a failed drain nobody knows.
+    /// After a failed drain it is not known.
     pub(super) fn decided_by<R>(&mut self, number: u64, outcome: &tx::Result<R>) {
         match outcome {
             Err(Error::Pool(PoolError::Sync { .. } | PoolError::Poisoned)) => {}

@@ -35,7 +35,7 @@ impl Model {
         }
     }
 
-    /// What somebody who locks the object may find; nothing for what never was one.
+    /// What a transaction that locks the object may find; nothing for what never was one.
     pub(super) fn allowed(&self, at: u64) -> Vec<&Contents> {
         let (number, now) = self.objects.get(&at).map_or((0, None), |object| (object.0, Some(&object.1)));
         let doubts = self.doubts.iter().filter(|effect| effect.number > number);

@@ -26,7 +26,7 @@ impl Kind {
         self <= Kind::Replace
     }
 
-    /// On an object that nobody else knows yet.
+    /// On an object that no other transaction knows yet.
     pub(super) fn is_new(self) -> bool {
         (Kind::Alloc..=Kind::AllocSlice).contains(&self)
     }

@@ -138,7 +138,7 @@ impl Run<'_> {
                 let expired = self.model.state.iter().filter(|(key, value)| !value.is_live() && !locked.contains(*key));
                 let change: Change = expired.map(|(key, _)| (key.clone(), None)).collect();
                 assert_eq!(store.sweep().unwrap(), change.len() as u64);
-                // In one transaction, or key by key where somebody holds one of them.
+                // In one transaction, or key by key where another transaction holds one of them.
                 if self.model.state.iter().all(|(key, value)| value.is_live() || !locked.contains(key)) {
                     self.model.commit(&change);
                 } else {
@@ -148,7 +148,7 @@ impl Run<'_> {
             "Store::expire_before" => {
                 drop(feed.take());
                 let oldest = open.iter().map(|one| one.began).max();
-                // Those that are not there yet, too: they do not concern who begins later.
+                // Those that are not there yet, too: they do not concern a transaction that begins later.
                 let others = [store.stats().now, u64::MAX.into()];
                 let Some(limit) = others.into_iter().chain(oldest).nth(self.seed.below(3)) else {
                     *feed = Some(store.changes().unwrap());

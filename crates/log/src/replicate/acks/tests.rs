@@ -17,7 +17,7 @@ struct Seen {
     overlooked: usize,
 }
 
-/// Until enough is seen, or all is appended: how often anybody looks is the scheduler's business.
+/// Until enough is seen, or all is appended: how often this thread looks is the scheduler's business.
 fn many_force(without: Option<Step>, enough: impl Fn(&Seen) -> bool) -> Seen {
     let dir = tempfile::tempdir().expect("a folder");
     let trust = fabric::Options { anyone: true, ..Default::default() };
@@ -66,14 +66,14 @@ fn nobody_sleeps_over_what_is_there() {
     assert!(seen.asleep > 100 && seen.overlooked == 0, "{seen:?}");
 }
 
-/// Who has heard enough goes away without a word.
+/// A thread that has heard enough goes away without a word.
 #[test]
 fn sleepers_whom_nobody_calls_are_found() {
     let seen = many_force(Some(Step::HandOn), |seen| seen.overlooked > 0);
     assert!(seen.overlooked > 0, "{seen:?}");
 }
 
-/// What was committed is told to nobody.
+/// What was committed is told to no thread.
 #[test]
 fn sleepers_who_hear_no_news_are_found() {
     let seen = many_force(Some(Step::TellNews), |seen| seen.overlooked > 0);

@@ -43,7 +43,7 @@ fn begin(ids: &[u64], lost: &[u64]) -> Takeover {
     .0
 }
 
-/// Everybody who is asked says this.
+/// Every copy that is asked says this.
 fn all_say(takeover: &mut Takeover, what: impl Fn(usize) -> Heard) -> Result<Progress> {
     let mut waiting = takeover.waiting().to_vec();
     let last = waiting.pop().expect("somebody is asked");
@@ -116,7 +116,8 @@ fn a_copy_is_replaced_when_all_the_others_have_promised() {
 }
 
 /// Of three copies, two of which must have a record, the leader was cut off when a fourth alone knew that it had joined. What a takeover says that has heard of the first, the
-/// second and the fourth, and installs the log at the first and the fourth; the third, with the second, may be led by somebody who has never heard of the fourth.
+/// second and the fourth, and installs the log at the first and the fourth; the third, with the second, may be led by a leader that has never heard of the
+/// fourth.
 fn after_a_join_was_cut_short(without: Option<Step>) -> Result<Progress> {
     let old = Config::of(vec![1, 2, 3], 2);
     let joint = old.towards(vec![1, 2, 3, 4]);
@@ -280,7 +281,7 @@ fn a_record_of_what_was_taken_over_that_only_the_newest_lost_is_in_doubt() {
     assert_eq!(takeover.in_doubt, Some(Lsn(6)));
 }
 
-/// The second and the third lack what the first has; the third has something else still when it was written. Who is there in the end.
+/// The second and the third lack what the first has; the third has something else still when it was written. At the end it is checked which copies are there.
 #[test]
 fn what_was_written_into_a_copy_is_compared_before_it_counts() {
     let config = Config::of(vec![1, 2, 3], 2);

@@ -6,7 +6,7 @@ use super::operations::{Kind, Met};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Reserved, and not complete: nobody may see it.
+    /// Reserved, and not complete: no reader may see it.
     Open,
     /// Appending or completing it has begun and has not returned, or ended in doubt.
     Doubt,
@@ -88,14 +88,14 @@ impl Model {
         number
     }
 
-    /// Somebody reads a record that is durable.
+    /// A thread reads a record that is durable.
     pub fn reads(&mut self, lsn: u64, payload: &[u8]) {
         let number = self.allows(lsn, payload, false);
         self.is_at(number, lsn);
         self.is_durable(lsn);
     }
 
-    /// Somebody reads a record that may not be durable, and may have read it before a crash took it.
+    /// A thread reads a record that may not be durable, and may have read it before a crash took it.
     pub fn reads_early(&mut self, lsn: u64, payload: &[u8]) {
         self.allows(lsn, payload, true);
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Messages up to one that somebody has published.
+/// Messages up to one that a client has published.
 fn heard(client: &mut Client) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut all = Vec::new();
     loop {
@@ -44,7 +44,7 @@ fn what_is_told_of_keys_is_what_redis_tells() {
             (asks, hears)
         });
         let patterns = commands.split([';', '\n']).map(str::trim);
-        // Sorted sets are sorted: see `run_with`. What fails to change bits makes their string longer, of which Redis tells nobody.
+        // Sorted sets are sorted: see `run_with`. What fails to change bits makes their string longer, of which Redis tells no client.
         let known = |p: &&str| !(p.is_empty() || p.contains("FAIL") || p.contains("LEX") && p.contains("%z %x"));
         let patterns = patterns.filter(known).collect();
         let (filling, random, last, next) = (&filling[..], Random(seed), BTreeMap::new(), VecDeque::new());
@@ -60,7 +60,7 @@ fn what_is_told_of_keys_is_what_redis_tells() {
                 asks.receive();
             }
             let (mut expected, mut found) = (heard(&mut theirs.1), heard(&mut ours.1));
-            // How often one looks for what is not there, and whether before or behind what is wrong with a request, is nobody's business.
+            // How often one looks for what is not there, and whether before or behind what is wrong with a request, does not matter.
             // Nor those that a pattern of `SORT` leads to.
             let name = command[0].to_ascii_lowercase();
             if fails || name.starts_with(b"xread") || name.starts_with(b"sort") {

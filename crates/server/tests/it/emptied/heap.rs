@@ -93,7 +93,7 @@ fn a_full_heap_is_emptied_by_any_request() {
     }
 }
 
-/// Collections whose elements are noted to be nobody's when there is room for that.
+/// Collections whose elements are noted as unreferenced when there is room for that.
 #[test]
 fn a_full_heap_of_collections_is_emptied() {
     let dir = memory();

@@ -168,7 +168,7 @@ fn soon(what: &str, mut is: impl FnMut() -> bool) {
     }
 }
 
-/// Nobody sees what waits to be removed, whatever else is asked; and it goes when it can.
+/// No client sees what waits to be removed, whatever else is asked; and it goes when it can.
 fn waits(begin: impl Fn(&mut Client) -> Reply, expected: &Reply, gone: impl Fn(u64) -> bool) {
     let dir = memory();
     let path = dir.path().join("store");

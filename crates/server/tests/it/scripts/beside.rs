@@ -5,7 +5,7 @@ use pmem::DomainChoice;
 use super::DOMAINS;
 use crate::support::{Client, Reply, Store, request, start, until, usual};
 
-/// Longer than anybody here waits.
+/// Longer than any client here waits.
 const LIMIT: &str = "CONFIG SET lua-time-limit 600000";
 
 fn pong() -> Reply {
@@ -17,7 +17,7 @@ fn run_long(client: &mut Client, count: usize) -> bool {
     String::from_utf8_lossy(&info).contains(&format!("scripts_running_long:{count}\r\n"))
 }
 
-/// One thread, so that whoever keeps it waiting keeps all.
+/// One thread, so that a client that keeps it waiting keeps all.
 fn running(store: Store, domain: DomainChoice) -> (tempfile::TempDir, server::Server) {
     let dir = tempfile::tempdir().unwrap();
     let engine = store.open(dir.path().join("store"), pmem::Options::new().domain(domain));

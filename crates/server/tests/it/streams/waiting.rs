@@ -1,4 +1,4 @@
-//! Who waits for entries gets them in turn, and hears when there is nothing to wait for any more.
+//! A client that waits for entries gets them in turn, and hears when there is nothing to wait for any more.
 
 use std::io::BufRead;
 
@@ -41,7 +41,7 @@ fn of_a_group_who_came_first_is_served_first() {
         let mut client = running.client();
         client.say("XGROUP CREATE s g $ MKSTREAM");
         client.say("XGROUP CREATE s h $");
-        // Among them two of another group, one who reads by himself, and one who waits for a list.
+        // Among them two of another group, one that reads by itself, and one that waits for a list.
         let asks = |at: usize| match at {
             2 | 5 => format!("XREADGROUP GROUP h c{at} COUNT 1 BLOCK 0 STREAMS s >\r\n"),
             3 => "XREAD COUNT 1 BLOCK 0 STREAMS s $\r\n".to_owned(),
@@ -62,7 +62,7 @@ fn of_a_group_who_came_first_is_served_first() {
             assert_eq!(read(row[at].reply()), ["s".to_owned(), format!("{id}-0")], "{at}");
         }
         blocked(&mut client, 0);
-        // What nobody waited for is there for the next.
+        // What no client waited for is there for the next.
         assert_eq!(read(client.say("XREADGROUP GROUP g c STREAMS s >")), ["s", "5-0"]);
         assert_eq!(read(client.say("XREADGROUP GROUP h c STREAMS s >")), ["s", "3-0", "4-0", "5-0"]);
     }
@@ -109,7 +109,7 @@ fn each_entry_goes_to_one_of_a_group_and_to_each_reader() {
                 group[7] == Reply::text(&ids[entries - 1])
             };
             until("all is sent", taken);
-            // One who waits gets one end, and comes no more.
+            // One that waits gets one end, and comes no more.
             for at in 0..all {
                 until("they wait", || blocked_now(&mut client) >= all - at);
                 client.say(&format!("XADD s 9999999999999-{at} a b"));
@@ -137,7 +137,7 @@ fn blocked_now(client: &mut Client) -> usize {
 const GONE: &str = "UNBLOCKED the stream key no longer exists";
 const NO_GROUP: &str = "NOGROUP the consumer group this client was blocked on no longer exists";
 
-/// Whatever becomes of a stream that somebody waits at is told, as Redis tells it.
+/// Whatever becomes of a stream that a client waits at is told, as Redis tells it.
 #[test]
 fn who_waits_hears_what_becomes_of_the_stream() {
     for store in Store::ALL {
@@ -195,7 +195,7 @@ fn who_waits_hears_what_becomes_of_the_stream() {
     }
 }
 
-/// Who has waited, and does not any more, is not held back by who waits longer.
+/// A client that has waited, and does not any more, is not held back by one that waits longer.
 #[test]
 fn who_does_not_wait_takes_what_there_is() {
     let running = Running::start(DomainChoice::Emulated);
@@ -240,7 +240,7 @@ fn who_waits_hears_what_memcached_does() {
     server.join().unwrap();
 }
 
-/// A reader by himself waits on whatever becomes of the key, from where he began.
+/// A reader by itself waits on whatever becomes of the key, from where it began.
 #[test]
 fn who_reads_for_himself_waits_for_what_is_new() {
     for domain in DOMAINS {
@@ -254,7 +254,7 @@ fn who_reads_for_himself_waits_for_what_is_new() {
             assert!(!matches!(client.say(line), Reply::Error(_)), "{line}");
         }
         assert_eq!(read(waiting.reply()), ["s", "2-2"]);
-        // Nothing is forgotten of what came while nobody read, and what waited is not more than a thousand.
+        // Nothing is forgotten of what came while no client read, and what waited is not more than a thousand.
         waiting.send(b"XREAD BLOCK 0 STREAMS s $\r\n");
         blocked(&mut client, 1);
         client.say("MULTI");
@@ -262,7 +262,7 @@ fn who_reads_for_himself_waits_for_what_is_new() {
         client.say("EXEC");
         assert_eq!(read(waiting.reply()).len(), 1001);
         assert_eq!(read(client.say("XREAD STREAMS s 2-2")).len(), 1201);
-        // In time, and not for who says what is wrong.
+        // In time, and not for a request that is wrong.
         assert_eq!(client.say("XREAD BLOCK 20 STREAMS s $"), Reply::Null);
         assert_eq!(client.say("XREADGROUP GROUP g c BLOCK 20 STREAMS none >"), Reply::Null);
         for (ask, error) in [
@@ -273,7 +273,7 @@ fn who_reads_for_himself_waits_for_what_is_new() {
         ] {
             assert!(client.say(ask).error().starts_with(error), "{ask}");
         }
-        // Who has left gets nothing.
+        // A client that has left gets nothing.
         waiting.send(b"XREADGROUP GROUP g gone BLOCK 0 STREAMS none >\r\n");
         blocked(&mut client, 1);
         drop(waiting);
