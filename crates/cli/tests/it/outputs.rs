@@ -80,6 +80,8 @@ const CASES: &[Case] = &[
     ("array check", Array, Something, "f"),
     ("array status", Array, Something, "f"),
     ("top", Nothing, Something, "--once --interval 0.1 --redis SERVED"),
+    ("import", Nothing, Something, "--from SERVED --to SERVED"),
+    ("export", Nothing, Something, "NEW --from SERVED"),
     ("man", Nothing, Something, "pages"),
     ("crash", Nothing, Something, "--scenario two-slot --budget 100 --jobs 1"),
     (
