@@ -61,10 +61,14 @@ fn led_to(c: &Context<'_>, pattern: &[u8], element: &[u8]) -> Outcome<Option<Vec
     })
 }
 
-/// A number as C reads it: nothing is zero, and what is too large is none.
+/// A number as C reads it: up to a zero byte; nothing is zero, spaces alone and what is too large are none.
 fn weight(text: &[u8]) -> Option<f64> {
+    let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
+    if text.is_empty() {
+        return Some(0.0);
+    }
     let text = text.trim_ascii_start();
-    let number = if text.is_empty() { 0.0 } else { float(text).ok()? };
+    let number = float(text).ok()?;
     (number.is_finite() || text.to_ascii_lowercase().windows(3).any(|word| word == b"inf")).then_some(number)
 }
 
