@@ -175,7 +175,7 @@ fn the_list_of_operations_is_complete() {
 fn in_the_sources(dir: &Path, found: &mut BTreeSet<String>) {
     for entry in std::fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
-        if path.is_dir() && path.file_name().is_none_or(|name| name != "testing") {
+        if path.is_dir() && path.file_name().is_none_or(|name| name != "sim") {
             in_the_sources(&path, found);
         }
         if path.extension().is_none_or(|kind| kind != "rs") {
