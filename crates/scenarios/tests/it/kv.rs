@@ -367,7 +367,7 @@ const REDUNDANT: &[missed::Redundant] = &[
     ),
     ("create.rs", "cell.clear()?;", "the first checkpoint is written there next, and has a barrier of its own"),
     (
-        "settle.rs",
+        "settle/checkpoint.rs",
         "another thread may make it",
         "a checkpoint that fails for want of room, and one of another thread behind it: no workload has both",
     ),
