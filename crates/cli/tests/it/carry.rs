@@ -91,6 +91,11 @@ fn fill(to: &mut Connection) {
     }
     let code = "#!lua name=lib\nredis.register_function('f', function() return 7 end)";
     cmd("FUNCTION").arg("LOAD").arg(code).query::<Value>(to).unwrap();
+    // More than are asked for at a time, in two databases.
+    for db in [3, 0] {
+        say(to, &format!("SELECT {db}"));
+        (0..345).for_each(|n| drop(say(to, &format!("SET many:{n} {n}"))));
+    }
     let long = "x".repeat(70_000);
     cmd("SET").arg("long").arg(&long).query::<Value>(to).unwrap();
     // Of the last one the value has more than 8 MiB: it goes in several commands.

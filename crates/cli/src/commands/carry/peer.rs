@@ -75,6 +75,7 @@ impl Peer {
 
 /// What an error may show.
 fn without_password(url: &str) -> String {
+    let url = url.split('?').next().unwrap_or_default();
     match (url.split_once("://"), url.rsplit_once('@')) {
         (Some((scheme, _)), Some((_, host))) => format!("{scheme}://{host}"),
         _ => url.to_owned(),
@@ -90,5 +91,6 @@ mod tests {
         assert_eq!(without_password("redis://me:a@b@host:1"), "redis://host:1");
         assert_eq!(without_password("redis://host:1"), "redis://host:1");
         assert_eq!(without_password("redis+unix:///a/b"), "redis+unix:///a/b");
+        assert_eq!(without_password("redis+unix:///a/b?pass=secret@x"), "redis+unix:///a/b");
     }
 }

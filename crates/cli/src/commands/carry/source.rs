@@ -1,6 +1,6 @@
 //! Where keys come from: a file, or a server that is asked for one after the other.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::io::Read;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -52,6 +52,8 @@ pub struct Scan {
     named: VecDeque<Vec<u8>>,
     found: VecDeque<Item>,
     begun: bool,
+    /// All keys of the database have been named.
+    named_all: bool,
     /// It tells when a key expires; Redis before 7 tells how long that takes.
     tells_moments: bool,
 }
@@ -61,7 +63,15 @@ impl Source {
         let info: String = peer.ask(redis::cmd("INFO").arg("keyspace"))?;
         let number = |line: &str| line.strip_prefix("db")?.split(':').next()?.parse().ok();
         let tells_moments = peer.try_ask::<Value>(redis::cmd("PEXPIRETIME").arg(""))?.is_ok();
-        let databases = info.lines().filter_map(number).collect();
+        // What `INFO` counts may be some seconds old.
+        let mut databases: BTreeSet<u64> = info.lines().filter_map(number).chain(0..16).collect();
+        for db in databases.clone() {
+            if peer.try_ask::<Value>(redis::cmd("SELECT").arg(db))?.is_err() {
+                databases.remove(&db);
+            }
+        }
+        peer.ask::<Value>(redis::cmd("SELECT").arg(0))?;
+        let databases = databases.into_iter().collect();
         Ok(Self::Server(Box::new(Scan {
             peer,
             databases,
@@ -70,6 +80,7 @@ impl Source {
             named: VecDeque::new(),
             found: VecDeque::new(),
             begun: false,
+            named_all: false,
             tells_moments,
         })))
     }
@@ -113,9 +124,14 @@ impl Scan {
                 return Ok(Some(item));
             }
             let Some(&db) = self.databases.front() else { return Ok(None) };
-            if self.named.is_empty() && !self.name_more(db)? {
+            if self.named.is_empty() && self.named_all {
                 self.databases.pop_front();
                 self.seen.clear();
+                self.named_all = false;
+                continue;
+            }
+            if self.named.is_empty() {
+                self.named_all = !self.name_more(db)?;
             }
             self.fetch(db)?;
         }
