@@ -244,7 +244,7 @@ typedef struct cairn_kv_options {
 	 */
 	uint64_t segment;
 	/* After how many bytes of new records a checkpoint is made, at most. */
-	uint64_t settle;
+	uint64_t checkpoint_bytes;
 	/* Bytes of memory that the index may take: new keys are refused beyond. */
 	uint64_t index_memory;
 	/* Bytes of address space: the store cannot outgrow it while it is open. */
@@ -862,7 +862,7 @@ cairn_status cairn_array_tx_abort(cairn_array_tx *tx);
 /*
  * Everything committed is persistent in the files, and no log is needed any more. Three barriers.
  */
-cairn_status cairn_array_settle(cairn_array *array);
+cairn_status cairn_array_checkpoint(cairn_array *array);
 
 /* Counts. `size` is `sizeof(cairn_array_counts)`. */
 cairn_status cairn_array_get_counts(cairn_array *array, cairn_array_counts *counts, size_t size);

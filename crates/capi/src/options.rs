@@ -108,7 +108,7 @@ pub struct cairn_kv_options {
     /// Bytes of a segment in a new store: space is taken and freed by segments. A multiple of 4096.
     pub segment: u64,
     /// After how many bytes of new records a checkpoint is made, at most.
-    pub settle: u64,
+    pub checkpoint_bytes: u64,
     /// Bytes of memory that the index may take: new keys are refused beyond.
     pub index_memory: u64,
     /// Bytes of address space: the store cannot outgrow it while it is open.
@@ -141,7 +141,7 @@ impl Default for cairn_kv_options {
         Self {
             size: size_of::<Self>(),
             segment: 1 << 20,
-            settle: 32 << 20,
+            checkpoint_bytes: 32 << 20,
             index_memory: u64::MAX,
             max_bytes: 1 << 40,
             max_snapshot_age_us: 0,
@@ -163,7 +163,7 @@ impl cairn_kv_options {
         let age = (self.max_snapshot_age_us > 0).then(|| Duration::from_micros(self.max_snapshot_age_us));
         let options = kv::Options::new()
             .segment_bytes(self.segment)
-            .settle_bytes(self.settle)
+            .checkpoint_bytes(self.checkpoint_bytes)
             .index_memory(self.index_memory)
             .transactions(self.transactions as usize)
             .durability(durability)

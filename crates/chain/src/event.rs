@@ -107,7 +107,7 @@ pub enum Command {
     /// Carry out a record in the heap: [`Event::Executed`].
     Execute(u64),
     /// At the head: what records through here have written goes to the backup.
-    Settle(u64),
+    Apply(u64),
     /// Note that records through here count no more, and whose copy this is. Their space is free when that is persistent.
     Retire(u64),
     /// After a start: undo what the queue does not know of, and carry out these records, oldest first, if there are any. The backup
@@ -164,7 +164,7 @@ impl Command {
             | Self::Truncate(_)
             | Self::Persist(_)
             | Self::Execute(_)
-            | Self::Settle(_)
+            | Self::Apply(_)
             | Self::Retire(_)
             | Self::Recover { .. }
             | Self::Void(_)

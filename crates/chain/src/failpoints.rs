@@ -24,7 +24,7 @@ pub(crate) enum Step {
     /// What is in flight is refused, until the tail has acknowledged it.
     LockUntilAcknowledged,
     /// ... and the backup has it.
-    LockUntilSettled,
+    LockUntilApplied,
     /// ... to the slot it is of, too.
     RefuseOwnSlot,
     /// A replica that becomes the head, or starts as one, locks what is in flight before it serves.
@@ -103,7 +103,7 @@ impl Step {
         Self::EmitSkip,
         Self::DrawUnderLocks,
         Self::LockUntilAcknowledged,
-        Self::LockUntilSettled,
+        Self::LockUntilApplied,
         Self::RefuseOwnSlot,
         Self::RebuildLocks,
         Self::PersistRecovery,

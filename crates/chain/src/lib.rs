@@ -6,7 +6,7 @@
 //! | module | what it does with it |
 //! |---|---|
 //! | [`Event`], [`Command`] | what goes into a [`Replica`], and what comes out |
-//! | `replica::head`, `locks` | admits it while its objects are free, draws its number, settles it, and frees the objects when tail and backup have it |
+//! | `replica::head`, `locks` | admits it while its objects are free, draws its number, applies it, and frees the objects when tail and backup have it |
 //! | `replica::records`, `queue` | its record: persistent, forwarded, executed, acknowledged, cleaned up, retired |
 //! | `replica::reading` | reads at head and tail, under a lease |
 //! | `replica::views`, [`View`] | members go |

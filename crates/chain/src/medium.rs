@@ -289,7 +289,7 @@ impl Medium {
                 (self.noted.whole, self.noted.retired) = (1, retired);
             }
             // The heap has no backup: what is in it is persistent with the barrier that is behind this.
-            Command::Settle(_) => {}
+            Command::Apply(_) => {}
             _ => {}
         }
         Ok(None)

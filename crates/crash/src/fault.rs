@@ -93,7 +93,7 @@ pub(crate) fn plant(
     }
 }
 
-/// A word as recovery would find it; the access settles what is open there.
+/// A word as recovery would find it; the access decides what is open there.
 fn read(child: &Sim, word: usize) -> Option<u64> {
     child.load(word as u64 * 8).ok()
 }

@@ -172,10 +172,10 @@ impl Image {
     fn add_whole_line(&mut self, line: &Line, media: &[u64; LINE_WORDS]) {
         let mask = line.changes.iter().fold(0u8, |m, c| m | 1 << c.word);
         let mut states: Vec<[u64; LINE_WORDS]> = vec![*media];
-        let mut settled = *media;
+        let mut resolved = *media;
         for group in line.changes.chunk_by(|a, b| a.interval == b.interval) {
             for subset in 1u32..1 << group.len() {
-                let mut state = settled;
+                let mut state = resolved;
                 for (_, change) in group.iter().enumerate().filter(|(i, _)| subset & (1 << i) != 0) {
                     state[usize::from(change.word)] = change.value;
                 }
@@ -183,10 +183,10 @@ impl Image {
                     states.push(state);
                 }
             }
-            group.iter().for_each(|c| settled[usize::from(c.word)] = c.value);
+            group.iter().for_each(|c| resolved[usize::from(c.word)] = c.value);
         }
-        let newest = states.iter().position(|s| *s == settled).unwrap_or_else(|| {
-            states.push(settled);
+        let newest = states.iter().position(|s| *s == resolved).unwrap_or_else(|| {
+            states.push(resolved);
             states.len() - 1
         });
         let unit = Unit {

@@ -264,7 +264,7 @@ impl Sim {
         let mut state = self.state.lock();
         self.compare(&mut state);
         state.pending.flush(0, usize::MAX, u64::MAX, self.model);
-        self.settle(&mut state, u64::MAX);
+        self.resolve(&mut state, u64::MAX);
         state.armed = true;
     }
 }

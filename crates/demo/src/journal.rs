@@ -1,7 +1,7 @@
 //! A journal per thread, beside the keys: each reported update notes its number there, in the same transaction.
 //!
 //! So the two prove each other: a transaction of which only half is there shows, and whether one that was under way has been made is known
-//! exactly. The numbers go round 64 entries, so that an entry is settled long before it is written again, as it is with keys.
+//! exactly. The numbers go round 64 entries, so that an entry is applied long before it is written again, as it is with keys.
 
 use structures::Map;
 use tx::{Result, Transaction};

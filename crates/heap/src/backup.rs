@@ -9,7 +9,7 @@
 //! |---|---|
 //! | the gate of the copies | makes a copy of an object, or gives one up |
 //! | the zones | marks one dirty, or clean |
-//! | every slot's log | commits, settles, keeps old bytes, tells an intent |
+//! | every slot's log | commits, applies, keeps old bytes, tells an intent |
 //! | the growing | grows heap, backup or logs |
 //! | the pool's header | adds or changes regions |
 //!

@@ -74,12 +74,12 @@ impl Core {
             Ok(()) | Err(Error::NoRollback) => {}
             failed => return failed,
         }
-        if set.rewrites && !self.failpoints.skips(Step::AbortSettles) {
+        if set.rewrites && !self.failpoints.skips(Step::AbortApplies) {
             // The earlier records must not come up again once others may write their objects.
             let mut log = self.logs[slot].lock();
             match self.policy {
                 Policy::Eaw => log.give_back(slot, |word| set.give_back(word)), // nothing of them has changed
-                _ => log.settle(self)?,
+                _ => log.apply(self)?,
             }
         }
         for held in &set.held {
@@ -203,7 +203,7 @@ impl Core {
         Ok(())
     }
 
-    /// What was written is readers' from here on; writers of other slots settle this one first.
+    /// What was written is readers' from here on; writers of other slots apply this one first.
     #[inline]
     fn set_pending(&self, slot: usize, set: &Set) {
         for (word, _) in &set.words {
@@ -241,7 +241,7 @@ impl Core {
 
     fn abort_in_place(&self, slot: usize, set: &mut Set) -> Result<()> {
         if set.rewrites && !self.failpoints.skips(Step::AbortCopies) {
-            // Held while the backup is read: another thread would settle from the first record on once more.
+            // Held while the backup is read: another thread would apply from the first record on once more.
             let mut log = self.logs[slot].lock();
             log.copy(self)?; // what earlier records carry of the same objects
             self.take_back(set)?;

@@ -1,6 +1,6 @@
-//! The thread that settles slots which have gone idle, so that nothing stays pending for long when no transaction commits.
+//! The thread that applies slots which have gone idle, so that nothing stays pending for long when no transaction commits.
 //!
-//! Committing threads settle their own slots; a thread that did all of it was measured to double the latency on two cores.
+//! Committing threads apply their own slots; a thread that did all of it was measured to double the latency on two cores.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -36,14 +36,14 @@ impl Coordinator {
     }
 }
 
-/// Settles every slot with something pending that has not committed since the last look.
+/// Applies every slot with something pending that has not committed since the last look.
 pub(crate) fn look(core: &Core, before: &mut [u64]) {
     for (slot, seen) in before.iter_mut().enumerate() {
         let counters = &core.counters[slot];
         let commits = counters.commits.load(Relaxed);
         if commits == *seen && counters.pending.load(Relaxed) > 0 {
-            let settled = core.settle_slot(slot, &mut |_| {});
-            core.after_durable(settled);
+            let applied = core.apply_slot(slot, &mut |_| {});
+            core.after_durable(applied);
         }
         *seen = commits;
     }

@@ -82,7 +82,7 @@ impl Core {
         if len > pmem::OFFSET_MAX / 4 {
             return Err(PoolError::HeapFull { bytes: len }.into()); // larger than any pool
         }
-        self.settle_all(&mut |_| {})?; // what was freed may be handed out then
+        self.apply_all(&mut |_| {})?; // what was freed may be handed out then
         for _ in 0..GROWTHS {
             let before = self.main.len();
             match self.alloc.reserve_hidden(len, align) {
@@ -102,28 +102,28 @@ impl Core {
         self.logs[slot].lock()
     }
 
-    // ---- settling ---------------------------------------------------------------------------------------------------
+    // ---- applying ---------------------------------------------------------------------------------------------------
 
-    /// Settles one slot, whichever thread has it.
-    pub(crate) fn settle_slot(&self, slot: usize, seen: &mut dyn FnMut(&Active)) -> Result<()> {
+    /// Applies one slot, whichever thread has it.
+    pub(crate) fn apply_slot(&self, slot: usize, seen: &mut dyn FnMut(&Active)) -> Result<()> {
         let mut log = self.logs[slot].lock();
-        log.settle(self)?;
+        log.apply(self)?;
         self.counters[slot].pending.store(0, Relaxed);
         seen(&self.active[slot]);
         Ok(())
     }
 
-    /// Settles all slots; shows what each is in while it cannot commit.
-    pub(crate) fn settle_all(&self, seen: &mut dyn FnMut(&Active)) -> Result<()> {
-        (0..self.slots.len()).try_for_each(|slot| self.settle_slot(slot, seen))
+    /// Applies all slots; shows what each is in while it cannot commit.
+    pub(crate) fn apply_all(&self, seen: &mut dyn FnMut(&Active)) -> Result<()> {
+        (0..self.slots.len()).try_for_each(|slot| self.apply_slot(slot, seen))
     }
 
     /// Cleans zones until recovery keeps its budget again. Called without locks.
     #[cold]
     pub(crate) fn clean_some(&self) -> Result<()> {
-        // An eighth at a time: settling every slot is shared by that many.
+        // An eighth at a time: applying every slot is shared by that many.
         let most = (self.zones.dirty() / 8).max(1);
-        let cleaned = self.zones.clean_idle(most, &self.active, |seen| self.settle_all(seen))?;
+        let cleaned = self.zones.clean_idle(most, &self.active, |seen| self.apply_all(seen))?;
         self.cleaned.fetch_add(cleaned as u64, Relaxed);
         Ok(())
     }

@@ -9,7 +9,7 @@ use crate::raw::{self, Claim};
 use crate::record::{self, Bytes};
 use crate::state::Set;
 
-/// Rounds of giving copies up before everything is settled, and before it is an error.
+/// Rounds of giving copies up before everything is applied, and before it is an error.
 const ROUNDS: usize = 4;
 
 /// Places taken for copies; and what was given up to have more, which is free behind the next drain.
@@ -112,7 +112,7 @@ impl Core {
         for round in 0..=2 * ROUNDS {
             if round > 0 {
                 if round == ROUNDS || room.given_up.is_empty() {
-                    self.settle_all(&mut |_| {})?;
+                    self.apply_all(&mut |_| {})?;
                 }
                 if room.given_up.iter().any(|piece| piece.of.is_some()) {
                     self.pool.drain()?;

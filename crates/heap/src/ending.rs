@@ -78,7 +78,7 @@ impl Core {
         spill: &mut Option<Block>,
         outside: Option<u64>,
     ) -> Result<Position> {
-        log.settle(self)?;
+        log.apply(self)?;
         match self.append(log, payload, outside) {
             Err(PoolError::RingFull { .. }) if spill.is_none() => {}
             other => return Ok(other?),

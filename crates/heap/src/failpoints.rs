@@ -13,7 +13,7 @@ pub enum Step {
     /// The barrier behind an abort.
     AbortBarrier,
     /// Earlier records of rewritten objects go before an abort gives the objects up; with policy `eaw` the objects are pending again.
-    AbortSettles,
+    AbortApplies,
     /// All of a new block counts as written.
     WholeBlock,
     /// A pending object is stable before its slot writes it again, unless the record carries what it holds.
@@ -38,11 +38,11 @@ pub enum Step {
     UnlockLate,
     /// Freed blocks stay out of use until then.
     ReleaseLate,
-    /// Settling a slot retires its records persistently.
-    SettleRetires,
+    /// Applying a slot retires its records persistently.
+    ApplyRetires,
     /// Retirement is persistent in two places.
     RetireTwice,
-    /// What a failed drain left in doubt is not settled.
+    /// What a failed drain left in doubt is not applied.
     DoubtStays,
     /// The backup follows behind the commit's barrier.
     CopyLate,

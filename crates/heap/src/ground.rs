@@ -30,7 +30,7 @@ pub(crate) struct Ground {
     pub(crate) growing: Mutex<Follower>,
     /// Main does not grow beyond this by itself.
     pub(crate) bytes_max: u64,
-    /// Transactions of a slot that are settled together.
+    /// Transactions of a slot that are applied together.
     pub(crate) batch: usize,
     /// Numbers for undo extents, unique in the life of the pool together with its generation.
     pub(crate) extents: AtomicU64,
@@ -86,8 +86,8 @@ impl Ground {
     pub(crate) fn copy_to_backup(&self, offset: u64, len: u64) -> Result<()> {
         self.pieces(offset, len, |main, backup, n| {
             // main and backup are different regions. Main does not change while it is pending; the backup of a range is
-            // used by the settling thread alone, under the slot's log lock, and no range is pending in two slots.
-            raw::copy(Claim::Settling, &self.pool, main, backup, n)
+            // used by the applying thread alone, under the slot's log lock, and no range is pending in two slots.
+            raw::copy(Claim::Applying, &self.pool, main, backup, n)
         })
     }
 
@@ -100,7 +100,7 @@ impl Ground {
             let (now, after) = rest.split_at(n as usize);
             rest = after;
             // as in `copy_to_backup`.
-            raw::store(Claim::Settling, &self.pool, backup, now)
+            raw::store(Claim::Applying, &self.pool, backup, now)
         })
     }
 
@@ -118,7 +118,7 @@ impl Ground {
         self.pieces(offset, image.len() as u64, |_, backup, n| {
             let (now, after) = rest.split_at(n as usize);
             // as in `copy_to_backup`.
-            raw::bytes_mut(Claim::Settling, self, &self.pool, backup, n)?.copy_from_slice(now);
+            raw::bytes_mut(Claim::Applying, self, &self.pool, backup, n)?.copy_from_slice(now);
             self.pool.add_lines(lines, backup, n);
             rest = after;
             Ok(())

@@ -197,7 +197,7 @@ impl Heap {
     /// As [`open`](Self::open).
     pub fn open_in(pool: &Pool, options: &Options) -> Result<Self> {
         // A heap may have been opened in this pool before, and not closed; but not in one that is only read.
-        let closed = pool.was_clean() && (pool.is_read_only() || !pool.is_unsettled());
+        let closed = pool.was_clean() && (pool.is_read_only() || !pool.is_pending());
         drop(pool.region(MAIN)?); // before anything is opened: another engine may have the objects
         tx::pass_over(pool, "mvcc");
         let (mut cell, other_slot) = cell::open::<State>(pool.region(STATE)?)?;
@@ -242,7 +242,7 @@ impl Heap {
         if closed {
             recovery::nothing_left(&core, &found, state.backup != 0)?;
         }
-        pool.set_unsettled(true);
+        pool.set_pending(true);
         let recovery = recovery::run(&core, &found, state.backup != 0, closed)?;
         if stored == Policy::InPlace && state.backup == 0 {
             // Opened under another policy since, or the copying was interrupted.
@@ -263,7 +263,7 @@ impl Heap {
                 let whole = if stored == Policy::InPlace { crate::scrub::run(&core, true).map(drop) } else { Ok(()) };
                 let switched = whole.and_then(|()| switch(core, &mut cell, &mut state, wanted, options));
                 if switched.is_err() {
-                    pool.set_unsettled(!closed); // the old policy is in force, and has no record left: what was closed can be closed again
+                    pool.set_pending(!closed); // the old policy is in force, and has no record left: what was closed can be closed again
                 }
                 switched?
             }
@@ -273,8 +273,8 @@ impl Heap {
 
     fn start(core: Core, cell: TwoSlot<State>, options: &Options, recovery: Recovery) -> Self {
         let core = Arc::new(core);
-        core.pool.set_unsettled(true); // a new one, too
-        // A simulated pool has no time, and `none` nothing to settle.
+        core.pool.set_pending(true); // a new one, too
+        // A simulated pool has no time, and `none` nothing to apply.
         let wanted = options.coordinator && core.policy != Policy::None && core.pool.domain() != Domain::Simulated;
         let coordinator = wanted.then(|| Coordinator::start(&core));
         let closing = Closing(Some(Arc::clone(&core)));
@@ -322,7 +322,7 @@ impl Heap {
     /// # Errors
     /// Those of [`Allocator::live_blocks`].
     pub fn live_blocks(&self, mut f: impl FnMut(u64, u64)) -> Result<pmem::HeapUsage> {
-        self.settle()?;
+        self.apply_pending()?;
         Ok(self.core.alloc.live_blocks(|offset, len| {
             f(offset, len);
             Ok(())
@@ -331,17 +331,17 @@ impl Heap {
 
     // ---- change -----------------------------------------------------------------------------------------------------
 
-    /// Settles everything that is pending: at most two barriers per slot that has something.
+    /// Applies everything that is pending: at most two barriers per slot that has something.
     ///
     /// # Errors
     /// Those of a drain.
-    pub fn settle(&self) -> Result<()> {
-        self.core.settle_all(&mut |_| {})
+    pub fn apply_pending(&self) -> Result<()> {
+        self.core.apply_all(&mut |_| {})
     }
 
-    /// For tests: what the thread that settles idle slots does when no transaction commits between two of its looks.
+    /// For tests: what the thread that applies idle slots does when no transaction commits between two of its looks.
     #[doc(hidden)]
-    pub fn settle_idle(&self) {
+    pub fn apply_idle(&self) {
         let mut before = vec![0; self.core.slots.len()];
         (0..2).for_each(|_| crate::coordinator::look(&self.core, &mut before));
     }
@@ -389,7 +389,7 @@ impl Heap {
         crate::scrub::run(&self.core, false)
     }
 
-    /// Settles everything, cleans all zones and closes the pool.
+    /// Applies everything, cleans all zones and closes the pool.
     ///
     /// # Errors
     /// [`pmem::Error::Poisoned`] after a failed sync, first of all; [`pmem::Error::InUse`] if a transaction was forgotten; what went wrong behind a commit.
@@ -400,7 +400,7 @@ impl Heap {
         close(core)
     }
 
-    /// Settles everything and gives the objects up: for another engine, in the same pool. Where the two copies of a heap in place differ, the right one is what the objects have from now on, as
+    /// Applies everything and gives the objects up: for another engine, in the same pool. Where the two copies of a heap in place differ, the right one is what the objects have from now on, as
     /// after [`scrub`](Self::scrub): no other engine could tell.
     ///
     /// # Errors
@@ -441,7 +441,7 @@ fn close(core: Arc<Core>) -> Result<()> {
     Ok(end(core)?.close()?)
 }
 
-/// Everything is settled; what is left is the pool.
+/// Everything is applied; what is left is the pool.
 fn end(core: Arc<Core>) -> Result<Pool> {
     if !core.pool.is_read_only() {
         core.pool.check_usable()?; // before all that a failed sync leaves behind
@@ -466,7 +466,7 @@ fn end(core: Arc<Core>) -> Result<Pool> {
     let core = Arc::into_inner(core).ok_or(pmem::Error::InUse { what: "the heap".into() })?;
     let (pool, alloc) = core.into_last();
     alloc.close()?;
-    pool.set_unsettled(false);
+    pool.set_pending(false);
     Ok(pool)
 }
 

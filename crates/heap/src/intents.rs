@@ -19,7 +19,7 @@ impl Core {
         let mut log = self.open_log(slot);
         let fits = |log: &Log| log.ring.unretired() + log.ring.takes(needed) <= log.ring.capacity() / 2;
         if !fits(&log) {
-            log.settle(self)?; // earlier transactions' records make room
+            log.apply(self)?; // earlier transactions' records make room
         }
         let appended = fits(&log) && {
             let mut payload = std::mem::take(&mut log.scratch);
@@ -46,7 +46,7 @@ impl Core {
         Ok(())
     }
 
-    /// Behind an abort nothing in the ring is needed, if everything before is settled: it makes room for others' intents.
+    /// Behind an abort nothing in the ring is needed, if everything before is applied: it makes room for others' intents.
     pub(crate) fn intents_are_void(&self, slot: usize) {
         let mut log = self.logs[slot].lock();
         if log.pending() == 0 {

@@ -22,9 +22,9 @@
 //! | `entries`, `redo` | eaw: what is written waits in entries; the commit logs them and then stores them |
 //! | `own` | blocks for logs |
 //! | `commit`, `ending`, `record` | makes it durable by a record in the slot's ring, or takes it back |
-//! | `log` | what is committed and not yet settled; settling |
+//! | `log` | what is committed and not yet applied; applying |
 //! | `pending` | the objects of that, and what their slot owes before it writes one again |
-//! | `coordinator` | settles slots that have gone idle |
+//! | `coordinator` | applies slots that have gone idle |
 //! | `growth`, `follower` | more room; what grows with main |
 //! | `recovery` | finishes or undoes what a crash left, by policy |
 //! | `backup` | a copy beside running transactions |
@@ -68,7 +68,7 @@
 //!    slot it had.
 //! 3. `write`: the allocator resolves the pointer to one live block; the block's lock word
 //!    (`lock`) lies beside it in the chunk table. Free: it is ours. Pending in another slot: that
-//!    slot is settled first. In use: a conflict, at once.
+//!    slot is applied first. In use: a conflict, at once.
 //! 4. `zones` `enter`: the zone is marked dirty; only the first write into a clean zone pays a
 //!    barrier. With a partial backup `cover` instead: a writer that finds no copy of the object
 //!    makes one, one barrier.
@@ -81,9 +81,9 @@
 //!    are flushed, what is staged is stored past the cache; **the one barrier**. The locks become
 //!    pending: readers may enter, and the same slot may write again what its records carry; what
 //!    it owes first for anything else, `pending` tells.
-//! 7. `log`: every sixteenth commit of a slot, or after 16 KiB, first copies what is pending to
+//! 7. `log` applies: every sixteenth commit of a slot, or after 16 KiB, first copies what is pending to
 //!    the backup, short ranges as they were then, staged ones from their image. Its own barrier
-//!    makes that stable, its record and the next retire it, and then the locks are free: settling
+//!    makes that stable, its record and the next retire it, and then the locks are free: applying
 //!    has no barrier of its own unless a thread cannot wait.
 //!
 //! # One recovery of a heap
@@ -92,7 +92,7 @@
 //!
 //! 1. Every whole, unretired record whose data checksum verifies over main goes forward: main, and
 //!    what it carries, to backup, intents into the bitmaps. One that does not verify did not
-//!    arrive, or was settled before its slot went on; either way the backup is right. Barrier.
+//!    arrive, or was applied before its slot went on; either way the backup is right. Barrier.
 //! 2. All rings are retired. Before anything else is changed: a second recovery must not decide
 //!    anew.
 //! 3. In every zone that is marked dirty main becomes what the backup is, where they differ.

@@ -4,8 +4,8 @@
 //! | writer 1 | pending 1 | slot 14 | marked 1 | readers 15 |
 //! ```
 //!
-//! Free, n readers, or one writer, which is a transaction in a slot. *Pending* says that a committed transaction of that slot is not settled
-//! yet: readers may enter, a writer settles the slot first. No transaction waits for a lock: it aborts, and comes back. *Marked* says that threads which came
+//! Free, n readers, or one writer, which is a transaction in a slot. *Pending* says that a committed transaction of that slot is not applied
+//! yet: readers may enter, a writer applies the slot first. No transaction waits for a lock: it aborts, and comes back. *Marked* says that threads which came
 //! back queue for it: the lock is to be had in the order of the [`queue`](crate::queue) only.
 
 use std::sync::atomic::{
@@ -59,7 +59,7 @@ pub(crate) enum State {
     Shared(u32),
     /// A transaction in this slot writes.
     Writer(usize),
-    /// A transaction of this slot has committed and is not settled; that many readers.
+    /// A transaction of this slot has committed and is not applied; that many readers.
     Pending(usize, u32),
 }
 
@@ -233,7 +233,7 @@ fn leave(word: &AtomicU32, left: u32) {
     }
 }
 
-/// What was pending is settled; readers stay.
+/// What was pending is applied; readers stay.
 #[inline]
 pub(crate) fn end_pending(word: &AtomicU32) {
     behind::modifies();

@@ -199,7 +199,7 @@ impl<'h> Tx<'h> {
                         let of_it = (word, ours, marked);
                         self.core.logs[slot].lock().rewrite(self.core, slot, of_it, to_free)?
                     } else {
-                        self.core.settle_slot(slot, &mut |_| {})?;
+                        self.core.apply_slot(slot, &mut |_| {})?;
                         Err(lock::load(word.get()))
                     };
                     rewrite = taken.is_ok();

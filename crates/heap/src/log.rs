@@ -1,4 +1,4 @@
-//! A slot's log: the ring its transactions commit in, and what has committed but is not settled.
+//! A slot's log: the ring its transactions commit in, and what has committed but is not applied.
 //!
 //! A committed transaction goes through the queue in order:
 //!
@@ -103,8 +103,8 @@ pub(crate) struct Log {
     spare: Vec<Vec<u8>>,
     /// Lines of the intents carried out, flushed before the next drain.
     pub(crate) lines: FlushSet,
-    /// Transactions settled so far.
-    pub(crate) settled: u64,
+    /// Transactions applied so far.
+    pub(crate) applied: u64,
     /// For building payloads.
     pub(crate) scratch: Vec<u8>,
 }
@@ -130,12 +130,12 @@ impl Log {
             uncopied: 0,
             spare: Vec::new(),
             lines: FlushSet::default(),
-            settled: 0,
+            applied: 0,
             scratch: Vec::new(),
         }
     }
 
-    /// Transactions that are not settled.
+    /// Transactions that are not applied.
     pub(crate) fn pending(&self) -> usize {
         self.queue.len()
     }
@@ -233,7 +233,7 @@ impl Log {
             self.ranges.push_back(Written { range, staged: stage.place(&range), image });
         }
         parts.copies.iter().for_each(|&copy| self.copies.push_back(copy));
-        let number = self.settled + self.queue.len() as u64;
+        let number = self.applied + self.queue.len() as u64;
         for &(word, carried) in parts.words {
             let told = match (carried, parts.checksummed) {
                 (true, _) => Told::Carried,
@@ -283,11 +283,11 @@ impl Log {
             behind::modifies();
             ground.alloc.release(block)?;
         }
-        self.settled += 1;
+        self.applied += 1;
         Ok(())
     }
 
-    // ---- settling ---------------------------------------------------------------------------------------------------
+    // ---- applying ---------------------------------------------------------------------------------------------------
 
     /// Copies what was committed to the backup, and carries its intents out.
     #[track_caller]
@@ -387,14 +387,14 @@ impl Log {
                 let from = (main - w.range.0) as usize;
                 if let Some(bytes) = image.get(w.staged as usize..).filter(|_| !image.is_empty()) {
                     // as below.
-                    return raw::store(Claim::Settling, &ground.pool, backup, &bytes[from..][..n as usize]);
+                    return raw::store(Claim::Applying, &ground.pool, backup, &bytes[from..][..n as usize]);
                 }
                 if !record::is_short(&w.range) || ground.failpoints.skips(Step::CarriedImage) {
-                    // the object is pending, and its copy ours: see `Claim::Settling`.
-                    return raw::copy(Claim::Settling, &ground.pool, main, backup, n);
+                    // the object is pending, and its copy ours: see `Claim::Applying`.
+                    return raw::copy(Claim::Applying, &ground.pool, main, backup, n);
                 }
                 // as above.
-                raw::bytes_mut(Claim::Settling, ground, &ground.pool, backup, n)?
+                raw::bytes_mut(Claim::Applying, ground, &ground.pool, backup, n)?
                     .copy_from_slice(&w.image[from..from + n as usize]);
                 ground.pool.add_lines(&mut self.lines, backup, n);
                 Ok(())
@@ -427,14 +427,14 @@ impl Log {
         Ok(())
     }
 
-    /// Settles everything, and retires it persistently: at most two barriers. Then nothing of this slot is pending.
+    /// Applies everything, and retires it persistently: at most two barriers. Then nothing of this slot is pending.
     #[track_caller]
-    pub(crate) fn settle(&mut self, ground: &Ground) -> Result<()> {
+    pub(crate) fn apply(&mut self, ground: &Ground) -> Result<()> {
         self.stabilise(ground)?;
         self.before_append();
         let gone = std::mem::take(&mut self.retiring);
         if gone > 0 {
-            if !ground.failpoints.skips(Step::SettleRetires) {
+            if !ground.failpoints.skips(Step::ApplyRetires) {
                 self.retire(ground)?;
             }
             (self.announced, self.gone) = (0, 0);
@@ -460,7 +460,7 @@ impl Log {
         self.retire(ground)
     }
 
-    /// Makes the slot the writer of an object again that it has pending, or lets it free it: at most one barrier, two if everything has to be settled. Else it says what the
+    /// Makes the slot the writer of an object again that it has pending, or lets it free it: at most one barrier, two if everything has to be applied. Else it says what the
     /// lock word was found to be, and what the object is owed is as before.
     ///
     /// Nothing is owed to free the object: its bytes stay until both records are retired.
@@ -482,8 +482,8 @@ impl Log {
             match self.owed(ground, at) {
                 Owed::Nothing => {}
                 Owed::Stable => self.stabilise(ground)?,
-                Owed::Settled => {
-                    self.settle(ground)?;
+                Owed::Applied => {
+                    self.apply(ground)?;
                     return Ok(Err(lock::load(word.get())));
                 }
             }
@@ -495,7 +495,7 @@ impl Log {
         Ok(taken)
     }
 
-    /// A transaction of the slot gives back what it had taken by [`rewrite`](Self::rewrite), unchanged: pending again, or free if it has been settled. `given` says whether it had
+    /// A transaction of the slot gives back what it had taken by [`rewrite`](Self::rewrite), unchanged: pending again, or free if it has been applied. `given` says whether it had
     /// this one, and how many readers stay.
     pub(crate) fn give_back(&mut self, slot: usize, mut given: impl FnMut(Word) -> Option<u8>) {
         self.words.take_back(|word| {
@@ -508,8 +508,8 @@ impl Log {
     fn owed(&self, ground: &Ground, at: usize) -> Owed {
         let carries = self.carrying > 0 && !ground.failpoints.skips(Step::CarriedFirst);
         match self.words.told(at) {
-            Some((told, number)) => told.owed(number < self.settled + self.stable as u64, carries),
-            None => Owed::Settled,
+            Some((told, number)) => told.owed(number < self.applied + self.stable as u64, carries),
+            None => Owed::Applied,
         }
     }
 }

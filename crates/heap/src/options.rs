@@ -199,7 +199,7 @@ impl Options {
         Self { recovery_bytes: Some(bytes), ..self }
     }
 
-    /// Transactions of a slot that are settled together; fewer if they have written 16 KiB.
+    /// Transactions of a slot that are applied together; fewer if they have written 16 KiB.
     #[must_use]
     pub fn batch(self, transactions: usize) -> Self {
         Self { batch: transactions.max(1), ..self }
@@ -212,7 +212,7 @@ impl Options {
         Self { checksum_max: bytes, ..self }
     }
 
-    /// Whether a thread in the background settles slots that have gone idle. Without it, call [`Heap::settle`](crate::Heap::settle).
+    /// Whether a thread in the background applies slots that have gone idle. Without it, call [`Heap::apply_pending`](crate::Heap::apply_pending).
     #[must_use]
     pub fn coordinator(self, coordinator: bool) -> Self {
         Self { coordinator, ..self }

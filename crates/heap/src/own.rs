@@ -15,7 +15,7 @@ use crate::raw::Word;
 const PASSED: usize = 8;
 
 impl Ground {
-    /// A block of the slot's own, out of a larger heap if it must. Called with the slot's log locked, so nothing is settled for it.
+    /// A block of the slot's own, out of a larger heap if it must. Called with the slot's log locked, so nothing is applied for it.
     #[cold]
     pub(crate) fn reserve_own(&self, slot: usize, bytes: u64) -> Result<Block> {
         let reserve = || match self.alloc.reserve_hidden(bytes, pmem::LINE) {

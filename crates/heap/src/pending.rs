@@ -31,7 +31,7 @@ pub(crate) enum Owed {
     /// The backup has to follow, durably: should the record come up, its checksum fails, and the backup counts.
     Stable,
     /// The record has to go: it would make the backup what main is then, or an earlier one would behind its failed checksum.
-    Settled,
+    Applied,
 }
 
 impl Told {
@@ -40,11 +40,11 @@ impl Told {
         match (self, stable) {
             (Told::Carried, _) => Owed::Nothing,
             // A checksum that fails says that the backup is right, and an unretired record before it that carries bytes would make it wrong.
-            (Told::Checksummed, _) if carries => Owed::Settled,
+            (Told::Checksummed, _) if carries => Owed::Applied,
             (Told::Checksummed, true) => Owed::Nothing,
             (Told::Checksummed, false) => Owed::Stable,
             // It cannot be told, so it goes first.
-            (Told::Bare, _) => Owed::Settled,
+            (Told::Bare, _) => Owed::Applied,
         }
     }
 }
@@ -56,7 +56,7 @@ struct Entry {
     /// The slot itself writes it again, or has: the lock is not this entry's any longer.
     taken: bool,
     told: Told,
-    /// Its transaction: so many were settled before it.
+    /// Its transaction: so many were applied before it.
     number: u64,
 }
 
@@ -117,7 +117,7 @@ impl Pending {
         Some(taken)
     }
 
-    /// Takes locks back from a transaction of the slot that has not changed what they stand for: those for which `gives` says so, each once. Those that are settled meanwhile are
+    /// Takes locks back from a transaction of the slot that has not changed what they stand for: those for which `gives` says so, each once. Those that are applied meanwhile are
     /// not asked for.
     pub(crate) fn take_back(&mut self, mut gives: impl FnMut(Word) -> bool) {
         for (at, entry) in self.entries.iter_mut().enumerate().rev().filter(|(_, entry)| entry.taken) {
@@ -181,10 +181,10 @@ mod tests {
     fn what_is_owed() {
         let all = [Told::Carried, Told::Checksummed, Told::Bare];
         let owed = |stable, carries| all.map(|told| told.owed(stable, carries));
-        assert_eq!(owed(false, false), [Owed::Nothing, Owed::Stable, Owed::Settled]);
-        assert_eq!(owed(true, false), [Owed::Nothing, Owed::Nothing, Owed::Settled]);
-        assert_eq!(owed(false, true), [Owed::Nothing, Owed::Settled, Owed::Settled]);
-        assert_eq!(owed(true, true), [Owed::Nothing, Owed::Settled, Owed::Settled]);
+        assert_eq!(owed(false, false), [Owed::Nothing, Owed::Stable, Owed::Applied]);
+        assert_eq!(owed(true, false), [Owed::Nothing, Owed::Nothing, Owed::Applied]);
+        assert_eq!(owed(false, true), [Owed::Nothing, Owed::Applied, Owed::Applied]);
+        assert_eq!(owed(true, true), [Owed::Nothing, Owed::Applied, Owed::Applied]);
     }
 
     fn heap(dir: &tempfile::TempDir, options: Options) -> Heap {
@@ -217,7 +217,7 @@ mod tests {
             let mut numbers: Vec<PPtr<u64>> = heap
                 .transact(Isolation::Strict, |tx| (0..MANY).map(|_| tx.alloc(&0)).collect::<tx::Result<_>>())
                 .unwrap();
-            heap.settle().unwrap();
+            heap.apply_pending().unwrap();
             let taken = steps_of(|| {
                 for _ in 0..3 {
                     add_one(&heap, &numbers);

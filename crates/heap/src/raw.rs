@@ -52,12 +52,12 @@ pub(crate) enum Claim {
     /// The block was reserved just now, or by this transaction for its log, and nothing points to it.
     Reserved,
     /// Main is pending, so nothing writes it; its backup is used by the thread that holds the slot's log lock, and no range is pending in two slots.
-    Settling,
+    Applying,
     /// The heap is being opened: nothing else uses it.
     Recovery,
     /// The zone is clean and kept so, and live blocks in it are not written.
     Quiet,
-    /// A copy (`copies`): its first words under the arena's lock; the rest by the writer of its object, by the thread that settles it, or by one that has
+    /// A copy (`copies`): its first words under the arena's lock; the rest by the writer of its object, by the thread that applies it, or by one that has
     /// found, under the lock of its shard, that it has no writer.
     Copies,
     /// The zone table, under the lock of the zones, or while the heap is being opened.

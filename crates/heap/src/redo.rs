@@ -6,7 +6,7 @@
 //! New objects are written where they are: no other transaction can reach them. Small ones are in the record too. The others are flushed in front of the commit's barrier, and
 //! under the record's checksum; if they are too many bytes for that they get a barrier of their own.
 //!
-//! What was stored in main is flushed when its transactions are settled ([`log`](crate::log)), lines that many of them have changed once. Until the record is retired the
+//! What was stored in main is flushed when its transactions are applied ([`log`](crate::log)), lines that many of them have changed once. Until the record is retired the
 //! object's lock is pending: a record that comes up again must find no later bytes of another slot. Those of its own slot come up again behind it, in order: the slot owes
 //! nothing before it writes an object again.
 

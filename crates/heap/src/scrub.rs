@@ -14,7 +14,7 @@
 //!
 //! # Beside transactions
 //!
-//! A zone is looked at while it is clean and kept so: no thread settles in it, so its backup stands still; no transaction commits an allocation in it; and one
+//! A zone is looked at while it is clean and kept so: no thread applies in it, so its backup stands still; no transaction commits an allocation in it; and one
 //! that writes to an object of it waits. Blocks may still be freed there, and a free one be taken for a log, which enters no zone. So of main only blocks that
 //! are live on media are looked at, one by one, each while its lock is held, shared: then it is not freed. To be repaired it is locked as by a
 //! writer. A block that is locked otherwise, and a zone that a transaction is in, are left alone, and the zone is counted as busy.
@@ -72,8 +72,8 @@ pub(crate) fn look(core: &Core, repair: bool) -> Result<(Scrubbed, Vec<Error>)> 
         return Ok((scrub.found, scrub.unclear));
     }
     for zone in 0..core.main.len().div_ceil(core.zones.bytes()) as u32 {
-        let settle = |seen: &mut dyn FnMut(&_)| core.settle_all(seen);
-        let whole = core.zones.while_clean(zone, &core.active, settle, || scrub.zone(zone))?;
+        let apply = |seen: &mut dyn FnMut(&_)| core.apply_all(seen);
+        let whole = core.zones.while_clean(zone, &core.active, apply, || scrub.zone(zone))?;
         scrub.found.zones += u64::from(whole.is_some());
         scrub.found.busy += u64::from(whole != Some(true));
     }
@@ -104,7 +104,7 @@ pub(crate) fn sums(core: &Core, zone: u32) -> Result<Vec<u32>> {
         if !agree {
             tracing::warn!(
                 at,
-                "main and backup of a page differ though everything is settled: one of them is corrupt, and nothing tells which"
+                "main and backup of a page differ though everything is applied: one of them is corrupt, and nothing tells which"
             );
         }
         sums.push(if agree { sum } else { !sum });
@@ -113,12 +113,12 @@ pub(crate) fn sums(core: &Core, zone: u32) -> Result<Vec<u32>> {
 }
 
 impl Core {
-    /// Settles everything, and cleans all zones, with their checksums.
+    /// Applies everything, and cleans all zones, with their checksums.
     pub(crate) fn clean_all(&self) -> Result<()> {
-        self.settle_all(&mut |_| {})?;
+        self.apply_all(&mut |_| {})?;
         if self.policy == Policy::InPlace {
             let sums = |zone| sums(self, zone).map(Some);
-            self.zones.clean(usize::MAX, |seen| self.settle_all(seen), sums)?;
+            self.zones.clean(usize::MAX, |seen| self.apply_all(seen), sums)?;
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use crate::record::{Bytes, overlap};
 const LEAST: (u64, u64) = (pmem::LINE, 256);
 /// Longest one: the copy to DRAM must not cost more than the misses that it saves.
 const LONGEST: u64 = 4096;
-/// Most bytes of a transaction: they stay in a near cache until they are settled.
+/// Most bytes of a transaction: they stay in a near cache until they are applied.
 const MOST: usize = 16 << 10;
 /// Images whose memory is kept, and bytes of it.
 const SPARE: usize = 16;

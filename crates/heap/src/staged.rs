@@ -1,7 +1,7 @@
 //! Bytes that overwrite an object and stay in DRAM until the commit.
 //!
 //! [`put_bytes`](tx::Transaction::put_bytes) says what an object holds from now on without asking for what it held. So nothing of it has to be in the cache: the new
-//! bytes are kept beside, the commit checksums them there, and stores them past the cache once nothing atomic is left to do in front of the barrier. Settling stores them
+//! bytes are kept beside, the commit checksums them there, and stores them past the cache once nothing atomic is left to do in front of the barrier. Applying stores them
 //! past the cache a second time, into the backup. With policy `none` there is neither checksum nor backup, and an abort, which takes nothing back, stores them. With
 //! `undo` nothing is staged: the old bytes are read as they are kept, so their lines are in the cache.
 //!
@@ -151,7 +151,7 @@ mod tests {
                 (0..120).map(|n| tx.alloc_bytes(LENGTHS[n % LENGTHS.len()], 64)).collect::<Result<Vec<_>>>()
             })
             .unwrap();
-        heap.settle().unwrap();
+        heap.apply_pending().unwrap();
         (heap, objects)
     }
 
@@ -162,7 +162,7 @@ mod tests {
         behind::COUNTS.get()
     }
 
-    /// Locks of what is only read, blocks that go out of use, and what is settled: all of that is behind it, or in front.
+    /// Locks of what is only read, blocks that go out of use, and what is applied: all of that is behind it, or in front.
     #[test]
     fn nothing_atomic_stands_between_staged_bytes_and_their_drain() {
         for policy in [Policy::None, Policy::InPlace, Policy::InPlacePartial] {

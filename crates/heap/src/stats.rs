@@ -15,8 +15,8 @@ pub struct Stats {
     pub aborts: u64,
     /// Conflicts they met.
     pub conflicts: u64,
-    /// Committed transactions that are settled.
-    pub settled: u64,
+    /// Committed transactions that are applied.
+    pub applied: u64,
     /// Committed transactions that are not.
     pub pending: u64,
     /// Zones that recovery would have to compare.
@@ -41,7 +41,7 @@ impl Stats {
             read_only: sum(|c| &c.read_only),
             aborts: sum(|c| &c.aborts),
             conflicts: sum(|c| &c.conflicts),
-            settled: core.logs.iter().map(|log| log.lock().settled).sum(),
+            applied: core.logs.iter().map(|log| log.lock().applied).sum(),
             pending: sum(|c| &c.pending),
             dirty_zones: core.zones.dirty() as u64,
             cleaned_zones: core.cleaned.load(Relaxed),

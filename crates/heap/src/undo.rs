@@ -80,7 +80,7 @@ impl UndoLog {
             // The other half is for the records of extents, and for the end.
             let fits = |log: &Log| log.ring.unretired() + log.ring.takes(needed) <= log.ring.capacity() / 2;
             if !fits(log) {
-                log.settle(ground)?; // earlier transactions' records make room
+                log.apply(ground)?; // earlier transactions' records make room
             }
             if fits(log) {
                 return self.keep_in_ring(ground, log, ranges);
@@ -98,7 +98,7 @@ impl UndoLog {
         }
         log.before_append();
         let appended = match log.ring.append(&[&payload]) {
-            Err(PoolError::RingFull { .. }) => log.settle(ground).and_then(|()| Ok(log.ring.append(&[&payload])?)),
+            Err(PoolError::RingFull { .. }) => log.apply(ground).and_then(|()| Ok(log.ring.append(&[&payload])?)),
             other => other.map_err(Error::from),
         };
         let old = 8 + 16 * ranges.len();
@@ -159,7 +159,7 @@ impl UndoLog {
     fn add_extent(&mut self, ground: &Ground, slot: usize, log: &mut Log, space: u64) -> Result<()> {
         let room = |log: &Log| log.ring.unretired() + log.ring.takes(EXTENT_RECORD) + END_ROOM <= log.ring.capacity();
         if !room(log) {
-            log.settle(ground)?;
+            log.apply(ground)?;
         }
         if !room(log) {
             let (unretired, capacity) = (log.ring.unretired(), log.ring.capacity());
@@ -177,7 +177,7 @@ impl UndoLog {
         log.before_append();
         match log.ring.append(&[&payload]) {
             Err(PoolError::RingFull { .. }) => {
-                log.settle(ground)?;
+                log.apply(ground)?;
                 log.ring.append(&[&payload])?;
             }
             other => drop(other?),

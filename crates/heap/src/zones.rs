@@ -4,7 +4,7 @@
 //! region "heap.zones", per zone:  | mark u64 | a u32 checksum for each 4096 bytes of the backup |
 //! ```
 //!
-//! A zone is *dirty* from before the first write into it until, quiet and settled, it is cleaned: recovery compares dirty zones only. The mark
+//! A zone is *dirty* from before the first write into it until, quiet and applied, it is cleaned: recovery compares dirty zones only. The mark
 //! is a word that proves itself: anything but "clean, of this zone of this pool" is dirty, so a damaged mark costs time, never data. A second word, in a region of its
 //! own ("heap.marks") and written with every mark, says the same: a zone is clean if both say so. So a page of marks that goes back to what it held earlier costs time,
 //! too. (A heap of an earlier build has one word.) Checksums are
@@ -352,7 +352,7 @@ impl Zones {
         }
         if self.intents == Intents::Objects {
             if summed && let Err(e) = self.pool.drain() {
-                dirty.truncate(before); // else another thread could settle there before the sums are void on media
+                dirty.truncate(before); // else another thread could apply there before the sums are void on media
                 return Err(e.into());
             }
             for &zone in dirty.range(before..) {
@@ -397,27 +397,27 @@ impl Zones {
 
     // ---- cleaning ---------------------------------------------------------------------------------------------------
 
-    /// Cleans zones that no transaction is in, oldest first, at most `most`. `settle` settles every slot, and while it keeps a slot from
-    /// committing shows what that slot is in. `sums` gives the checksums to keep, if any. One barrier beyond those of `settle` for checksums, none
+    /// Cleans zones that no transaction is in, oldest first, at most `most`. `apply` applies every slot, and while it keeps a slot from
+    /// committing shows what that slot is in. `sums` gives the checksums to keep, if any. One barrier beyond those of `apply` for checksums, none
     /// if nothing was dirty.
     pub(crate) fn clean(
         &self,
         most: usize,
-        settle: impl FnOnce(&mut dyn FnMut(&Active)) -> Result<()>,
+        apply: impl FnOnce(&mut dyn FnMut(&Active)) -> Result<()>,
         sums: impl FnMut(u32) -> Result<Option<Vec<u32>>>,
     ) -> Result<usize> {
         let mut dirty = self.dirty.lock();
         let candidates: Vec<u32> = dirty.iter().copied().take(most).collect();
-        self.clean_these(&mut dirty, &candidates, settle, sums)
+        self.clean_these(&mut dirty, &candidates, apply, sums)
     }
 
-    /// As [`clean`](Self::clean), of zones that none of `active` seems to be in. If there is none, nothing is settled, nor looked for again
+    /// As [`clean`](Self::clean), of zones that none of `active` seems to be in. If there is none, nothing is applied, nor looked for again
     /// before one of those that stood in the way has left.
     pub(crate) fn clean_idle(
         &self,
         most: usize,
         active: &[Active],
-        settle: impl FnOnce(&mut dyn FnMut(&Active)) -> Result<()>,
+        apply: impl FnOnce(&mut dyn FnMut(&Active)) -> Result<()>,
     ) -> Result<usize> {
         let still_in = |&(slot, left): &(usize, u64)| active[slot].left.load(Acquire) == left;
         let wait = {
@@ -446,7 +446,7 @@ impl Zones {
             *self.busy.lock() = inside.into_iter().map(|slot| (slot, left[slot])).collect();
             return Ok(0);
         }
-        self.clean_these(&mut dirty, &idle, settle, |_| Ok(None))
+        self.clean_these(&mut dirty, &idle, apply, |_| Ok(None))
     }
 
     /// Runs `f` while the zone is clean and kept so, if it can be: not while a transaction is in it. Then `None`.
@@ -454,7 +454,7 @@ impl Zones {
         &self,
         zone: u32,
         active: &[Active],
-        settle: impl FnOnce(&mut dyn FnMut(&Active)) -> Result<()>,
+        apply: impl FnOnce(&mut dyn FnMut(&Active)) -> Result<()>,
         f: impl FnOnce() -> Result<R>,
     ) -> Result<Option<R>> {
         let mut dirty = self.dirty.lock();
@@ -462,7 +462,7 @@ impl Zones {
             if active.iter().any(|a| a.contains(zone)) {
                 return Ok(None);
             }
-            self.clean_these(&mut dirty, &[zone], settle, |_| Ok(None))?;
+            self.clean_these(&mut dirty, &[zone], apply, |_| Ok(None))?;
         }
         match self.state(zone)?.load(Acquire) {
             CLEAN => f().map(Some),
@@ -475,7 +475,7 @@ impl Zones {
         &self,
         dirty: &mut VecDeque<u32>,
         candidates: &[u32],
-        settle: impl FnOnce(&mut dyn FnMut(&Active)) -> Result<()>,
+        apply: impl FnOnce(&mut dyn FnMut(&Active)) -> Result<()>,
         mut sums: impl FnMut(u32) -> Result<Option<Vec<u32>>>,
     ) -> Result<usize> {
         if candidates.is_empty() {
@@ -485,9 +485,9 @@ impl Zones {
             self.state(zone)?.store(CLEANING, SeqCst);
         }
         let mut quiet = candidates.to_vec();
-        // A transaction that is in a candidate when its slot has just been settled entered it before it was Cleaning; one that comes later waits for
+        // A transaction that is in a candidate when its slot has just been applied entered it before it was Cleaning; one that comes later waits for
         // our lock.
-        let settled = settle(&mut |active| {
+        let applied = apply(&mut |active| {
             if active.is_in_any() && !self.failpoints.skips(Step::ZoneActive) {
                 quiet.retain(|&zone| {
                     steps::count();
@@ -495,10 +495,10 @@ impl Zones {
                 });
             }
         });
-        if settled.is_err() {
+        if applied.is_err() {
             quiet.clear();
         }
-        let outcome = settled.and_then(|()| self.clean_marks(&quiet, &mut sums));
+        let outcome = applied.and_then(|()| self.clean_marks(&quiet, &mut sums));
         // Should that fail, some marks may be changed: then, too, a transaction that writes there marks anew.
         let mut clean = quiet.iter().peekable(); // in the order of the candidates
         for &zone in candidates {

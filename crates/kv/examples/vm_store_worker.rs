@@ -139,7 +139,7 @@ fn verify(store: &Store) -> Result<[u64; WRITERS], String> {
 fn open_or_make(arguments: &Arguments) -> Result<Store, String> {
     let path = arguments.directory.join("store.cairn");
     // Small, so that everything happens often.
-    let options = Options::new().segment_bytes(16 << 10).settle_bytes(128 << 10);
+    let options = Options::new().segment_bytes(16 << 10).checkpoint_bytes(128 << 10);
     if path.exists() || arguments.created {
         match options.open(&path) {
             Ok(store) => return Ok(store),

@@ -44,14 +44,14 @@ pub enum Step {
     RetireBeforeFree,
     /// Versions are freed only when no reader can reach them.
     AwaitReaders,
-    /// A tombstone stays in the index until everything older is settled and out of sight.
+    /// A tombstone stays in the index until everything older is in a checkpoint and out of sight.
     KeepTombstones,
     /// The index is led to greater timestamps only.
     GreaterOnly,
     /// Recovery goes on with a clock above everything ever used.
     RestoreClock,
     /// What recovery read is written out before it counts.
-    SettleRead,
+    PersistRead,
     /// What is moved for scans matches its checksum before it gets a new one.
     VerifyMoved,
     /// A record counts only if it is not older than what its segment was taken for.

@@ -17,7 +17,7 @@
 //! | `txn` | transactions; trying again until they commit; commits that are awaited |
 //! | `commit` | timestamp, validation, **one barrier**, publication; a put by itself (`lone`) |
 //! | `scan` | ranges, leaf by leaf |
-//! | `settle` | checkpoints: the index on media follows; versions move together, and segments become free |
+//! | `maintenance` | checkpoints: the index on media follows; versions move together, and segments become free |
 //! | `core` | what all handles share; how a key is read |
 //! | `checkpoint`, `durable` | nodes on media, and what one checkpoint leaves to the next; commits that are bounded, of a group, or in a log with copies |
 //! | `writers` | what a transaction writes, in memory (`work`), and the log it goes to (`writer`) |
@@ -45,7 +45,7 @@
 //! | `commit/barrier` | checksums; `raw` stores the records past the cache; **the one barrier** |
 //! | `commit/publish` | `index` is led to the new version; the old one waits in the writer's list |
 //! | `isolation/order` | readers see it when all before it are published; then `put` returns |
-//! | `upkeep/background`, `settle/checkpoint` | later: the leaf goes to media, in a node of `checkpoint/nodes`; the old version's place is free |
+//! | `upkeep/background`, `maintenance/checkpoint` | later: the leaf goes to media, in a node of `checkpoint/nodes`; the old version's place is free |
 //!
 //! In memory `commit/lone` does all from the lock to the index by itself.
 //!
@@ -103,11 +103,11 @@
 //! 6. `publish`: the leaf's word is exchanged. The version it led to waits in the writer's list.
 //!    In such a store the commit is acknowledged when all with smaller timestamps are published,
 //!    so that a transaction that begins then sees it. Locks go, each to the first of those who wait for it.
-//! 7. Later, `settle/checkpoint`, mostly by the background thread: marks are taken of all logs; leaves that changed
+//! 7. Later, `maintenance/checkpoint`, mostly by the background thread: marks are taken of all logs; leaves that changed
 //!    are written to new nodes, with the lists above them; barrier; the cell names them and the
 //!    marks; barrier; its other copy does, too; barrier. Then what no durable checkpoint leads to
 //!    and no reader can reach is subtracted from its segment; a segment with nothing in it is free;
-//!    where few are full, versions are moved (`settle/compact`), and from far out when the file is much
+//!    where few are full, versions are moved (`maintenance/compact`), and from far out when the file is much
 //!    too long; the file's free end goes back to the file system. What a checkpoint itself needs
 //!    is kept back from data (`space/reserve`): without one nothing is ever freed. The background thread makes the
 //!    file longer ahead of writers (`space/growth`), 4 MiB at a time and an eighth of the store or 128
@@ -166,6 +166,7 @@ mod error;
 mod failpoints;
 mod index;
 mod isolation;
+mod maintenance;
 mod media;
 mod open;
 mod options;
@@ -179,7 +180,6 @@ mod replica;
 mod rows;
 mod salvaged;
 mod scan;
-mod settle;
 mod space;
 mod stats;
 mod store;

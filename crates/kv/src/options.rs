@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 #[derive(Clone, Debug)]
 pub struct Options {
     pub(crate) segment: u64,
-    pub(crate) settle: u64,
+    pub(crate) checkpoint_bytes: u64,
     pub(crate) spare: u32,
     pub(crate) transactions: usize,
     pub(crate) index_memory: u64,
@@ -103,7 +103,7 @@ impl Options {
     pub fn new() -> Self {
         Self {
             segment: 1 << 20,
-            settle: 32 << 20,
+            checkpoint_bytes: 32 << 20,
             spare: 100,
             transactions: 1024,
             index_memory: u64::MAX,
@@ -129,21 +129,21 @@ impl Options {
         Self { segment: bytes, ..self }
     }
 
-    /// After how many bytes of new records a checkpoint is made, at most: small stores are settled more often. More makes fewer writes and longer restarts.
+    /// After how many bytes of new records a checkpoint is made, at most: small stores have checkpoints more often. More makes fewer writes and longer restarts.
     #[must_use]
-    pub fn settle_bytes(self, bytes: u64) -> Self {
-        Self { settle: bytes, ..self }
+    pub fn checkpoint_bytes(self, bytes: u64) -> Self {
+        Self { checkpoint_bytes: bytes, ..self }
     }
 
     /// How much room versions that are no longer needed may take, beside what was written since the last checkpoint, before what stands between them is moved,
     /// in percent of what is needed: 100 by default, from 10 to 400. Less makes a smaller file and more writes: of a store whose keys were all overwritten at
     /// random, again and again, half a version was moved for each one put with 25, and none in thirty with 200. The file is smaller still with fewer bytes
-    /// between [checkpoints](Self::settle_bytes).
+    /// between [checkpoints](Self::checkpoint_bytes).
     ///
     /// ```
     /// # fn main() -> kv::Result<()> {
     /// # let dir = tempfile::tempdir().unwrap();
-    /// let store = kv::Options::new().spare_percent(25).settle_bytes(8 << 20).create(dir.path().join("s"))?;
+    /// let store = kv::Options::new().spare_percent(25).checkpoint_bytes(8 << 20).create(dir.path().join("s"))?;
     /// # Ok(()) }
     /// ```
     #[must_use]

@@ -19,8 +19,8 @@ pub(crate) enum Claim {
     Writer,
     /// Nodes of the index that no durable checkpoint names, given out to the one checkpoint in progress.
     Checkpoint,
-    /// Segments in use, which the holder of the settling lock alone could free.
-    Settling,
+    /// Segments in use, which the holder of the checkpointing lock alone could free.
+    Checkpointing,
     /// The store is being opened: no other thread has it.
     Opening,
     /// Of a transaction's own image, which changes through `&mut` of the transaction alone.

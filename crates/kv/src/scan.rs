@@ -31,7 +31,7 @@ pub(crate) struct Scanner<'p> {
     stretch: Option<Stretch<'p>>,
     /// All of a leaf is held against its checksums before anything of it is believed.
     verify: bool,
-    /// Has what it finds scattered written together: see `settle::neighbours`.
+    /// Has what it finds scattered written together: see `maintenance::neighbours`.
     gathers: bool,
 }
 

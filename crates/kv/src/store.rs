@@ -64,7 +64,7 @@ impl Drop for Closing {
 impl Store {
     pub(crate) fn start(core: Core) -> Result<Self> {
         core.note_leaves();
-        core.settler.lock().note_nodes(&core.space);
+        core.checkpointer.lock().note_nodes(&core.space);
         let core = Arc::new_cyclic(|this| Core { this: this.clone(), ..core });
         let background = Background::start(&core);
         let closing = Closing(Some(Arc::clone(&core)));

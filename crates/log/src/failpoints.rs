@@ -25,7 +25,7 @@ pub enum Step {
     /// A torn record's checksum is erased before its place is used again.
     EraseTorn,
     /// What recovery read is written out before it counts.
-    SettleRead,
+    PersistRead,
     /// A record that does not verify at or below a later one's watermark is an error.
     Watermark,
     /// The watermark of a record is what was durable, not what was complete.

@@ -120,7 +120,7 @@ pub(crate) fn recover(
     let tail = reader.tail(&walk)?;
     if !pool.is_read_only() {
         if superline.closed == 0 {
-            reader.settle(&walk)?;
+            reader.persist_read(&walk)?;
             if other_slot != SlotState::Equal {
                 // The superline's cell has drained already, and will not again before the new epoch shows: what a follower then takes for durable is.
                 pool.drain()?;
@@ -397,10 +397,10 @@ impl<'a> Reader<'a> {
 
     /// Makes what was read the truth, by the first barrier of [`raise`]: the records found are persistent, and a torn one behind them never becomes whole. Without
     /// the latter, a later record at its place, torn too, could supply just the words it lacks.
-    pub(crate) fn settle(&self, walk: &Walk) -> Result<()> {
+    pub(crate) fn persist_read(&self, walk: &Walk) -> Result<()> {
         let bytes = self.geometry.segment_bytes;
         let mut position = self.superline.head_position;
-        while position < walk.position && !self.failpoints.skips(Step::SettleRead) {
+        while position < walk.position && !self.failpoints.skips(Step::PersistRead) {
             let len = self.geometry.rest(position).min(walk.position - position);
             self.pool.flush(self.geometry.locate(position), len)?;
             position += len;

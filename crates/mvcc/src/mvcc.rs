@@ -160,7 +160,7 @@ impl Mvcc {
     /// As [`open`](Self::open).
     pub fn open_in(pool: &Pool, options: &Options) -> Result<Self> {
         // A store may have been opened in this pool before, and not closed; but not in one that is only read.
-        let clean = pool.was_clean() && (pool.is_read_only() || !pool.is_unsettled());
+        let clean = pool.was_clean() && (pool.is_read_only() || !pool.is_pending());
         drop(pool.region(MAIN)?); // before anything is opened: another engine may have the objects
         tx::pass_over(pool, "heap");
         let (cell, of_cell) = TwoSlot::<State>::open_apart(pool.region(STATE)?.into_area()?, PAGE)?;
@@ -186,7 +186,7 @@ impl Mvcc {
         recovery.cells =
             [of_cell, of_names].iter().filter(|other_slot| **other_slot == SlotState::Corrupt).count() as u64;
         if !pool.is_read_only() {
-            pool.set_unsettled(true);
+            pool.set_pending(true);
             recovery::empty_logs(&core, &recovered)?;
             Names::update(&mut names, &options.known())?;
             if of_cell != SlotState::Equal {
@@ -204,7 +204,7 @@ impl Mvcc {
     fn start(core: Core, options: &Options, recovery: Recovery) -> Self {
         let core = Arc::new(core);
         if !core.pool.is_read_only() {
-            core.pool.set_unsettled(true); // a new one, too
+            core.pool.set_pending(true); // a new one, too
         }
         // A simulated pool has no time.
         let wanted = options.background && core.pool.domain() != Domain::Simulated && !core.pool.is_read_only();
@@ -253,7 +253,7 @@ impl Mvcc {
     /// # Errors
     /// Those of [`Allocator::live_blocks`].
     pub fn live_blocks(&self, mut f: impl FnMut(u64, u64)) -> Result<pmem::HeapUsage> {
-        self.settle()?;
+        self.write_back()?;
         Ok(self.core.alloc.live_blocks(|offset, len| {
             f(offset, len);
             Ok(())
@@ -267,7 +267,7 @@ impl Mvcc {
     ///
     /// # Errors
     /// Those of a drain.
-    pub fn settle(&self) -> Result<bool> {
+    pub fn write_back(&self) -> Result<bool> {
         Ok(self.core.upkeep()? != Progress::Blocked)
     }
 
@@ -337,7 +337,7 @@ fn end(core: Arc<Core>) -> Result<Pool> {
     let (pool, alloc) = core.into_last();
     alloc.close()?;
     if !pool.is_read_only() {
-        pool.set_unsettled(false);
+        pool.set_pending(false);
     }
     Ok(pool)
 }

@@ -142,7 +142,7 @@ impl Options {
         Self { blocks, ..self }
     }
 
-    /// Whether a thread in the background writes objects back, fifty times in a second. Without it committing threads do, when their logs are half full, and [`Mvcc::settle`](crate::Mvcc::settle).
+    /// Whether a thread in the background writes objects back, fifty times in a second. Without it committing threads do, when their logs are half full, and [`Mvcc::write_back`](crate::Mvcc::write_back).
     #[must_use]
     pub fn background(self, background: bool) -> Self {
         Self { background, ..self }

@@ -317,7 +317,7 @@ impl Core {
         let held = self.held();
         let mut given_up = Vec::new();
         for changed in &pass.changed {
-            self.settle(upkeep, changed, pass.through, &held, &mut given_up)?;
+            self.write_objects(upkeep, changed, pass.through, &held, &mut given_up)?;
         }
         for log in &self.logs {
             let mut log = log.lock();
@@ -337,7 +337,7 @@ impl Core {
     }
 
     /// The master is as it was at K: takes out of the chain, and out of use, what no transaction that begins from now on needs.
-    fn settle(
+    fn write_objects(
         &self,
         upkeep: &mut Upkeep,
         changed: &Changed,

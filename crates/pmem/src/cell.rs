@@ -199,7 +199,7 @@ impl RawCell {
             && !mapping.is_drained_since(last)
         {
             // Else both slots would be in flight.
-            self.settle(mapping)?;
+            self.persist_read(mapping)?;
             mapping.drain(here())?;
         }
         self.sequence += 1;
@@ -209,7 +209,7 @@ impl RawCell {
 
     /// Makes what was read at open the truth with the caller's next drain: the winner, which a cache may have kept from the media, is
     /// flushed again (by this thread, whichever wrote it), a torn slot loses its checksum, and one that cannot be read is replaced.
-    pub(crate) fn settle(&mut self, mapping: &Mapping) -> Result<()> {
+    pub(crate) fn persist_read(&mut self, mapping: &Mapping) -> Result<()> {
         mapping.flush(self.slot_at(self.current), Self::padded(self.value_len) + 16, here())?;
         if std::mem::take(&mut self.unreadable) {
             // No more than its page: behind that may stand what can be read.

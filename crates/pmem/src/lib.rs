@@ -107,7 +107,7 @@
 //! 3. `pool` `Pool::start`: generation + 1, clean flag away, in both slots. Then a file longer
 //!    than the header says is cut.
 //! 4. `Ring::open`: `ring_recovery` `recover` reads from the mark to the first record that is not
-//!    whole, and decides by a table whether that is an end, a torn tail, or a loss. `settle_end`
+//!    whole, and decides by a table whether that is an end, a torn tail, or a loss. `persist_end`
 //!    makes what was seen persistent and a torn tail unable to come back.
 //! 5. `objects` `recover`: each record is carried out again, in order; twice is harmless. The last
 //!    one only counts if the blocks it checksums had all arrived. They are drained first, then what

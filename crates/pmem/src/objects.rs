@@ -342,7 +342,7 @@ impl Objects {
 /// # let objects = Objects::create(&pool, ObjectsOptions { heap_bytes: 256 << 10, ..ObjectsOptions::default() })?;
 /// objects.heap().grow(1 << 20)?;
 /// assert!(objects.heap().trim()? > 0); // what was free at the end
-/// assert_eq!(objects.heap().unsettled(), 0);
+/// assert_eq!(objects.heap().outstanding(), 0);
 /// # Ok(()) }
 /// ```
 #[derive(Debug)]
@@ -357,9 +357,9 @@ impl ObjectHeap<'_> {
         self.0.live_blocks(f)
     }
 
-    /// As [`Allocator::unsettled`].
-    pub fn unsettled(&self) -> u64 {
-        self.0.unsettled()
+    /// As [`Allocator::outstanding`].
+    pub fn outstanding(&self) -> u64 {
+        self.0.outstanding()
     }
 
     /// As [`Allocator::grow`]: in few, large steps, since each may take one of the pool's 48 directory entries. [`Objects::reserve`]

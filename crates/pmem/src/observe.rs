@@ -147,7 +147,7 @@ impl Observer {
 
     fn cell_of<T: Persist>(&self, offset: u64, stride: Option<u64>) -> Result<Option<T>> {
         let cell = TwoSlot::<T>::untyped(offset, stride, self.checksum_key(offset));
-        let found = settled(&cell, |bytes| self.read_at(offset, bytes))?;
+        let found = stable(&cell, |bytes| self.read_at(offset, bytes))?;
         Ok(found.and_then(|bytes| TwoSlot::typed(&bytes)))
     }
 }
@@ -159,7 +159,7 @@ fn read(file: &File, what: &'static str, offset: u64, bytes: &mut [u8]) -> Resul
 
 /// The newest whole value of a cell. While one slot is written the other one is whole; but two slots are not read at one moment, so another look
 /// is taken as long as the bytes change.
-fn settled(cell: &RawCell, mut look: impl FnMut(&mut [u8]) -> Result<()>) -> Result<Option<Vec<u8>>> {
+fn stable(cell: &RawCell, mut look: impl FnMut(&mut [u8]) -> Result<()>) -> Result<Option<Vec<u8>>> {
     let mut bytes = vec![0; cell.len() as usize];
     let mut before = Vec::new();
     for _ in 0..LOOKS {
@@ -178,7 +178,7 @@ fn read_header(file: &File, path: &Path) -> Result<Header> {
     let cell = header_cell();
     let mut last = None;
     for _ in 0..LOOKS {
-        let found = settled(&cell, |bytes| read(file, "pool header", 0, bytes))?;
+        let found = stable(&cell, |bytes| read(file, "pool header", 0, bytes))?;
         let header = found.and_then(|bytes| Header::decode(&bytes));
         let damaged = Error::Damaged { what: "pool header", offset: 0, found: 0, expected: 1 };
         let header = header.ok_or(damaged)?;

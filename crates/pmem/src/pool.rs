@@ -73,7 +73,7 @@ pub(crate) struct Inner {
     /// Names of the regions that were claimed since the pool was opened.
     pub(crate) visited: parking_lot::Mutex<HashSet<String>>,
     /// An engine has something in the pool that only its own close, or recovery, makes whole.
-    unsettled: AtomicBool,
+    pending: AtomicBool,
     /// It is to be left as a crash leaves it.
     abandoned: AtomicBool,
 }
@@ -126,7 +126,7 @@ impl Pool {
             state: crate::sync::Mutex::new(State { header, cell }),
             claims: parking_lot::Mutex::new(HashSet::new()),
             visited: parking_lot::Mutex::new(HashSet::new()),
-            unsettled: AtomicBool::new(false),
+            pending: AtomicBool::new(false),
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -230,14 +230,14 @@ impl Pool {
 
     /// Until an engine has closed what it has here, closing the pool leaves it to be recovered.
     #[doc(hidden)]
-    pub fn set_unsettled(&self, unsettled: bool) {
-        self.inner.unsettled.store(unsettled, SeqCst);
+    pub fn set_pending(&self, pending: bool) {
+        self.inner.pending.store(pending, SeqCst);
     }
 
     /// What was said last.
     #[doc(hidden)]
-    pub fn is_unsettled(&self) -> bool {
-        self.inner.unsettled.load(SeqCst)
+    pub fn is_pending(&self) -> bool {
+        self.inner.pending.load(SeqCst)
     }
 
     // ---- persistence ------------------------------------------------------------------------------------------
@@ -364,7 +364,7 @@ impl Pool {
         }
         inner.mapping.check_usable()?;
         let mut state = inner.state.lock();
-        if inner.unsettled.load(SeqCst) {
+        if inner.pending.load(SeqCst) {
             return inner.mapping.drain(here()).map(|_| ());
         }
         if !inner.was_clean {

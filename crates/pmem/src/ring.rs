@@ -141,17 +141,17 @@ impl Ring {
         let recovered = recover(&records, &key, mark.get(), other_slot)?;
         let mut ring = Self::at(records, mark, recovered.end.0, recovered.retired.0);
         let pool = ring.area.pool();
-        // Unless nothing is unsettled: a program that never opened the ring may have closed the pool.
+        // Unless nothing is pending: a program that never opened the ring may have closed the pool.
         if (!pool.was_clean() || recovered.tail != Tail::Clean) && !ring.area.mapping().is_read_only() {
-            ring.settle_end(&recovered)?;
+            ring.persist_end(&recovered)?;
         }
         Ok((ring, recovered))
     }
 
     /// Makes what recovery saw the truth: the mark and the records found are persistent, and a torn record behind them never becomes whole.
     /// Without the latter, a later append at its place, torn too, could supply just the words it lacks.
-    fn settle_end(&mut self, recovered: &Recovered) -> Result<()> {
-        self.mark.settle()?;
+    fn persist_end(&mut self, recovered: &Recovered) -> Result<()> {
+        self.mark.persist_read()?;
         // All of it in at most two pieces, with the record that only fills the ring's end: what stands behind that is reached by it alone.
         let (capacity, mut from) = (self.capacity(), recovered.retired.0);
         while from < self.head {

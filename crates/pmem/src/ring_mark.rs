@@ -77,7 +77,7 @@ impl MarkCell {
         Ok((Self::Together(TwoSlot::create(mark, &Mark { retired: 0, epoch: 0 })?), records))
     }
 
-    /// Reads a ring's mark. It may not be persistent before the caller's drain behind [`settle`](Self::settle).
+    /// Reads a ring's mark. It may not be persistent before the caller's drain behind [`persist_read`](Self::persist_read).
     pub(crate) fn open(area: Area) -> Result<(Self, Area, SlotState)> {
         let (first, records, second) = ends(area)?;
         match Split::<MarkApart>::look(&first, &second) {
@@ -87,7 +87,7 @@ impl MarkCell {
             // No slot at either end is whole: one of an earlier build, or lost.
             Err(_) => {
                 let (mark, records) = front(first.join(records).join(second))?;
-                let (mark, other_slot) = TwoSlot::open_unsettled(mark)?;
+                let (mark, other_slot) = TwoSlot::open_unpersisted(mark)?;
                 Ok((Self::Together(mark), records, other_slot))
             }
         }
@@ -108,10 +108,10 @@ impl MarkCell {
         }
     }
 
-    pub(crate) fn settle(&mut self) -> Result<()> {
+    pub(crate) fn persist_read(&mut self) -> Result<()> {
         match self {
-            Self::Together(cell) => cell.settle(),
-            Self::Apart(cell) => cell.settle(),
+            Self::Together(cell) => cell.persist_read(),
+            Self::Apart(cell) => cell.persist_read(),
         }
     }
 }

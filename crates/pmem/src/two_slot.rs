@@ -145,14 +145,14 @@ impl<T: Persist> TwoSlot<T> {
         let pool = cell.area.pool();
         // Equal copies: the first was drained before the second was written.
         if other_slot != SlotState::Equal && !pool.was_clean() && !pool.mapping.is_read_only() {
-            cell.settle()?;
+            cell.persist_read()?;
             cell.area.mapping().drain(here())?;
         }
         Ok((cell, other_slot))
     }
 
-    /// As [`open`](Self::open), but what was read may not be persistent before the caller's drain behind [`settle`](Self::settle).
-    pub(crate) fn open_unsettled(area: Area) -> Result<(Self, SlotState)> {
+    /// As [`open`](Self::open), but what was read may not be persistent before the caller's drain behind [`persist_read`](Self::persist_read).
+    pub(crate) fn open_unpersisted(area: Area) -> Result<(Self, SlotState)> {
         Self::load_apart(area, Self::STRIDE)
     }
 
@@ -225,8 +225,8 @@ impl<T: Persist> TwoSlot<T> {
 
     /// Flushes what [`open`](Self::open) read: with the caller's next drain it is persistent, whatever a cache had kept. Without this the
     /// first update costs a barrier more.
-    pub(crate) fn settle(&mut self) -> Result<()> {
-        self.cell.settle(self.area.mapping())
+    pub(crate) fn persist_read(&mut self) -> Result<()> {
+        self.cell.persist_read(self.area.mapping())
     }
 
     /// The untyped cell at `offset`, for a caller that reads it through the file.
@@ -296,7 +296,7 @@ impl<T: Persist> Split<T> {
         Ok((cell, value, other_slot))
     }
 
-    /// The cell that was looked at. Its value may not be persistent before the caller's drain behind [`settle`](Self::settle).
+    /// The cell that was looked at. Its value may not be persistent before the caller's drain behind [`persist_read`](Self::persist_read).
     pub(crate) fn opened(first: Area, second: Area, (cell, value): (RawCell, T)) -> Self {
         Self { cell, first, _second: second, value }
     }
@@ -312,8 +312,8 @@ impl<T: Persist> Split<T> {
         Ok(moment)
     }
 
-    /// As [`TwoSlot::settle`].
-    pub(crate) fn settle(&mut self) -> Result<()> {
-        self.cell.settle(self.first.mapping())
+    /// As [`TwoSlot::persist_read`].
+    pub(crate) fn persist_read(&mut self) -> Result<()> {
+        self.cell.persist_read(self.first.mapping())
     }
 }

@@ -56,7 +56,7 @@ pub enum Op {
     /// Nothing of it happens.
     Abort(Vec<Range>),
     /// Nothing is left in the logs.
-    Settle,
+    Checkpoint,
     /// Drop everything and open again.
     Restart,
     /// Close, and open again.
@@ -255,7 +255,7 @@ impl Live {
                 log(&mut tx, file, n, ranges, false)?;
                 tx.abort();
             }
-            Op::Settle => array.settle()?,
+            Op::Checkpoint => array.checkpoint()?,
             Op::Restart | Op::Close => {}
         }
         Ok(())
@@ -316,7 +316,7 @@ impl Scenario for Arrayed {
             6 => Op::Rollback(ranges(rng), ranges(rng)),
             7 | 8 => Op::Nested(ranges(rng), ranges(rng), rng.below(2) == 0),
             9 => Op::Abort(ranges(rng)),
-            10 | 11 => Op::Settle,
+            10 | 11 => Op::Checkpoint,
             12 => Op::Restart,
             13 => Op::InPart(ranges(rng)),
             _ => Op::Close,

@@ -87,7 +87,7 @@ impl Scenario for Cell {
             Op::Update => cell.update(&value(n, 0))?,
             Op::Mirror => cell.update_mirrored(&value(n, 0))?,
             Op::Stage | Op::Restart => {
-                // Twice, as an engine does that settles faster than it forces: both are covered by the drain behind.
+                // Twice, as an engine does that makes checkpoints faster than it forces: both are covered by the drain behind.
                 cell.stage(&value(n, 0))?;
                 cell.stage(&value(n, 0))?;
                 pool.drain()?;

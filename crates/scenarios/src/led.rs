@@ -145,7 +145,7 @@ impl State {
                                 return Err(error.into());
                             }
                             // The copy may not know yet that there is room.
-                            cluster.settle()?;
+                            cluster.catch_up()?;
                             break;
                         }
                     }
@@ -169,7 +169,7 @@ impl State {
                 ack.commit(cleaned);
                 let ticket = ack.begin(Effect::Reclaimed(gone));
                 cluster.log().reclaim()?;
-                cluster.settle()?;
+                cluster.catch_up()?;
                 ack.commit(ticket);
             }
             Op::Again | Op::Other => {}

@@ -147,7 +147,7 @@ fn note(effect: Effect, ack: &Ack<Effect>) {
 
 impl Live {
     /// Tickets of what is durable by now.
-    fn settle(&self, log: &Log, ack: &Ack<Effect>) -> Result<(), Error> {
+    fn acknowledge(&self, log: &Log, ack: &Ack<Effect>) -> Result<(), Error> {
         let forced = log.forced().get();
         for record in self.state.lock().map_err(|e| e.to_string())?.iter_mut().filter(|r| r.0 <= forced) {
             if let Some(ticket) = record.2.take() {
@@ -169,7 +169,7 @@ impl Live {
         let done = self.run_one(log, op, ack);
         self.appending.fetch_sub(appends, Relaxed);
         done?;
-        self.settle(log, ack)
+        self.acknowledge(log, ack)
     }
 
     fn run_one(&self, log: &Log, op: &Op, ack: &Ack<Effect>) -> Result<(), Error> {

@@ -42,7 +42,7 @@ pub enum Op {
     /// The same of one key that gets a value, as a call of its own. No other thread writes the key.
     Put(u8, usize),
     /// A checkpoint.
-    Settle,
+    Checkpoint,
     /// The file grows ahead of the threads that put.
     Ahead,
     /// A snapshot is held while these run; it must show to the end what it showed.
@@ -217,7 +217,7 @@ impl Stored {
                 .durability(durability)
                 .group_commit(self.grouped)
                 .segment_bytes(SEGMENT)
-                .settle_bytes(2 * SEGMENT)
+                .checkpoint_bytes(2 * SEGMENT)
                 .watermark_every(self.watermark)
                 .transactions(8) // each of three threads may hold a snapshot and write
                 .background(false),
@@ -284,7 +284,7 @@ impl Stored {
                     Err(error) => return Err(error.into()),
                 }
             }
-            Op::Settle => {
+            Op::Checkpoint => {
                 match store.checkpoint() {
                     Err(error) if !full(&error) => return Err(error.into()),
                     _ => {}
@@ -385,11 +385,11 @@ impl Scenario for Stored {
         };
         let op = |rng: &mut Rng| match rng.below(if alone { 12 } else { 9 }) {
             0..=6 => write(rng),
-            7 => Op::Settle,
-            8 => Op::Hold(vec![write(rng), Op::Settle, write(rng)]),
+            7 => Op::Checkpoint,
+            8 => Op::Hold(vec![write(rng), Op::Checkpoint, write(rng)]),
             9 => Op::Restart,
             10 => Op::Close,
-            _ => Op::Hold(vec![write(rng), write(rng), Op::Settle, Op::Settle, write(rng)]),
+            _ => Op::Hold(vec![write(rng), write(rng), Op::Checkpoint, Op::Checkpoint, write(rng)]),
         };
         let count = if alone { 12 } else { 6 };
         (0..count).map(|_| (rng.below(self.threads as u64) as usize, op(rng))).collect()
@@ -475,7 +475,7 @@ fn number(value: &[u8]) -> u64 {
     value.first_chunk::<8>().map_or(u64::MAX, |b| u64::from_le_bytes(*b))
 }
 
-/// The store takes what comes next, and settles.
+/// The store takes what comes next, and makes a checkpoint.
 fn go_on(store: &Store, all: &State) -> Result<(), Violation> {
     let mut right = all.clone();
     let base =

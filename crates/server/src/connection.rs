@@ -79,13 +79,13 @@ pub(crate) async fn attend(
             drop(stream.shutdown().await);
             return None;
         }
-        settle(&mut parts, parser);
+        take_answered(&mut parts, parser);
     }
     Some(parts)
 }
 
 /// All that was found is answered: takes it off the input, and the connection rests.
-pub(crate) fn settle(parts: &mut Parts, parser: &mut Parser) {
+pub(crate) fn take_answered(parts: &mut Parts, parser: &mut Parser) {
     parts.input.drain(..parser.discard());
     let wanted = parser.wanted(&parts.input);
     rest(&mut parts.input, &mut parts.reply, wanted);

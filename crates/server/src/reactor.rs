@@ -283,7 +283,7 @@ impl Reactor {
         };
         slot.full = found.full;
         if parts.batch.is_empty() && found.malformed.is_none() && !parts.session.closing {
-            connection::settle(parts, &mut slot.parser);
+            connection::take_answered(parts, &mut slot.parser);
             return Asked::Nothing;
         }
         // Beside a script that runs long each may have to wait, and others must not.
@@ -364,7 +364,7 @@ impl Reactor {
         };
         if all && written == reply.len() {
             thread.recorder.written.add(written as u64);
-            connection::settle(&mut job.parts, &mut slot.parser);
+            connection::take_answered(&mut job.parts, &mut slot.parser);
             slot.parts = Some(job.parts);
             return true;
         }
@@ -434,7 +434,7 @@ async fn go_on(mut slot: Box<ConnSlot>, mut parts: Parts, rest: Rest, thread: Rc
         drop(line.shutdown().await);
         return None;
     }
-    connection::settle(&mut parts, parser);
+    connection::take_answered(&mut parts, parser);
     if parts.session.subscriptions.any() {
         // Messages come at any time: it stays a task as long as it subscribes.
         parts = connection::attend(parts, parser, line, &thread, true).await?;

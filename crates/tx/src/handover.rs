@@ -71,7 +71,7 @@ impl Handover {
     ) -> Result<Pool> {
         match self.try_pass(region, layout, prepare) {
             Ok(()) => {
-                self.pool.set_unsettled(true); // to be opened before it can be closed
+                self.pool.set_pending(true); // to be opened before it can be closed
                 Ok(self.pool)
             }
             Err(error) => {
@@ -92,7 +92,7 @@ impl Handover {
         if info.regions.iter().any(|other| other.name == region) {
             return Err(PoolError::RegionExists { name: region.to_owned() }.into());
         }
-        if self.pool.is_unsettled() {
+        if self.pool.is_pending() {
             return Err(PoolError::InUse { what: "the pool, in which an engine was opened since".into() }.into());
         }
         prepare(self)?;

@@ -2,7 +2,7 @@
 //!
 //! One operation is a pair of transactions, each a checksummed record and its barrier: the first fills 128 bytes and puts a block into a table of
 //! 1000, the second takes another one out. Without allocation the block is the one that was taken out before; with it, it is reserved, and
-//! the other freed: intents are kept until 16 pairs are settled together, as engines do, bits are stored and flushed, blocks released.
+//! the other freed: intents are kept until 16 pairs are applied together, as engines do, bits are stored and flushed, blocks released.
 //! The difference is the price of an allocation and a free; neither has a barrier of its own.
 
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use super::processor::in_parallel;
 use super::row;
 use crate::{Result, Side};
 
-/// Pairs between two settlings.
-const SETTLE: usize = 16;
+/// Pairs between two applications.
+const APPLY: usize = 16;
 const BLOCK_BYTES: u64 = 128;
 const RING_BYTES: u64 = 1 << 20;
 const HEAP_BYTES: u64 = 2 << 20;
@@ -60,10 +60,10 @@ struct Carrier {
     /// Taken out last: the next to be put in, where nothing is allocated.
     spare: Block,
     random: u64,
-    unsettled: Vec<Intent>,
+    pending: Vec<Intent>,
     freed: Vec<Block>,
-    /// Settled, not yet behind a barrier: records through here, and blocks that can be handed out again then.
-    settled: Option<Position>,
+    /// Applied, not yet behind a barrier: records through here, and blocks that can be handed out again then.
+    applied: Option<Position>,
     released: Vec<Block>,
     lines: FlushSet,
 }
@@ -83,18 +83,18 @@ impl Carrier {
             live: Vec::new(),
             spare: heap.reserve(BLOCK_BYTES, 8)?,
             random: 1,
-            unsettled: Vec::new(),
+            pending: Vec::new(),
             freed: Vec::new(),
-            settled: None,
+            applied: None,
             released: Vec::new(),
             lines: FlushSet::default(),
         };
         for _ in 0..LIVE {
             let block = heap.reserve(BLOCK_BYTES, 8)?;
-            carrier.unsettled.push(Intent::alloc(&block));
+            carrier.pending.push(Intent::alloc(&block));
             carrier.live.push(block);
         }
-        carrier.settle()?;
+        carrier.apply()?;
         Ok(carrier)
     }
 
@@ -106,7 +106,7 @@ impl Carrier {
         let intent = Intent::alloc(&block);
         self.commit(&intent)?;
         if self.allocates {
-            self.unsettled.push(intent);
+            self.pending.push(intent);
         }
         // By chance: neighbours, taken together, are not freed together.
         self.random ^= self.random << 13;
@@ -121,31 +121,31 @@ impl Carrier {
         self.commit(&intent)?;
         if !self.allocates {
             self.spare = old;
-            self.settled = Some(self.ring.durable());
+            self.applied = Some(self.ring.durable());
             return Ok(());
         }
-        self.unsettled.push(intent);
+        self.pending.push(intent);
         self.freed.push(old);
-        if self.freed.len() == SETTLE { self.settle() } else { Ok(()) }
+        if self.freed.len() == APPLY { self.apply() } else { Ok(()) }
     }
 
     /// Carries the intents of the last pairs out; their lines go with the next commit's barrier.
-    fn settle(&mut self) -> Result<()> {
-        for intent in self.unsettled.drain(..) {
+    fn apply(&mut self) -> Result<()> {
+        for intent in self.pending.drain(..) {
             self.heap.apply(&intent, &mut self.lines)?;
         }
-        self.settled = Some(self.ring.durable());
+        self.applied = Some(self.ring.durable());
         self.released.append(&mut self.freed);
         Ok(())
     }
 
-    /// A transaction's record and its barrier; behind it what was settled before may be forgotten.
+    /// A transaction's record and its barrier; behind it what was applied before may be forgotten.
     fn commit(&mut self, intent: &Intent) -> Result<()> {
         self.ring.append(&[bytes_of(intent), &[7; 16]])?;
         self.pool.flush_set(&mut self.lines)?;
         self.ring.force()?;
-        if let Some(settled) = self.settled.take() {
-            self.ring.retire(settled);
+        if let Some(applied) = self.applied.take() {
+            self.ring.retire(applied);
             self.released.drain(..).try_for_each(|block| self.heap.release(block))?;
         }
         Ok(())

@@ -312,8 +312,8 @@ pub unsafe extern "C" fn cairn_array_tx_abort(tx: *mut cairn_array_tx) -> cairn_
 
 /// Everything committed is persistent in the files, and no log is needed any more. Three barriers.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cairn_array_settle(array: *mut cairn_array) -> cairn_status {
-    done(|| with(array, |open: &Arc<OpenArray>| Ok(open.array.settle()?)))
+pub unsafe extern "C" fn cairn_array_checkpoint(array: *mut cairn_array) -> cairn_status {
+    done(|| with(array, |open: &Arc<OpenArray>| Ok(open.array.checkpoint()?)))
 }
 
 /// Counts. `size` is `sizeof(cairn_array_counts)`.

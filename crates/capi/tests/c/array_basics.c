@@ -162,7 +162,7 @@ int main(int argc, char **argv)
 	transactions(array, file);
 	threads(array, file);
 	forks(array, file);
-	OK(cairn_array_settle(array));
+	OK(cairn_array_checkpoint(array));
 	OK(cairn_array_close(array));
 	EXPECT(CAIRN_CLOSED, cairn_array_close(array));
 	EXPECT(CAIRN_FOREIGN, cairn_array_open(members, 1, &options, &array));

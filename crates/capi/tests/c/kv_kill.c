@@ -98,7 +98,7 @@ static void killed(const char *path, uint32_t at_risk)
 {
 	cairn_kv_options options = kv_options();
 	options.segment = 64 << 10;
-	options.settle = 512 << 10;
+	options.checkpoint_bytes = 512 << 10;
 	options.at_risk = at_risk;
 	for (int at = 0; at < THREADS; at++)
 		atomic_store(&acknowledged[at], 0);

@@ -1,4 +1,4 @@
-//! What only the head does: admit transactions, number them, settle them.
+//! What only the head does: admit transactions, number them, apply them.
 
 use super::{Covers, IN_FLIGHT_MAX, Replica};
 use crate::failpoints::Step;
@@ -49,19 +49,19 @@ impl Replica {
     }
 
     /// The backup follows, whether or not the tail has acknowledged; the lock goes when both have.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn apply(&mut self) {
         let through = self.queue.executed().min(self.queue.persistent());
-        if self.is_head() && through > self.settling {
-            self.settling = through;
-            self.out.push(Command::Settle(through));
-            self.persist(Covers::Settled(through));
+        if self.is_head() && through > self.applying {
+            self.applying = through;
+            self.out.push(Command::Apply(through));
+            self.persist(Covers::Applied(through));
         }
     }
 
     /// All that is in the queue is in flight: a member behind may have it or not.
     pub(super) fn rebuild_locks(&mut self) {
-        self.settling = self.queue.retired();
-        self.settled = self.queue.retired();
+        self.applying = self.queue.retired();
+        self.applied = self.queue.retired();
         if self.failpoints.skips(Step::RebuildLocks) {
             return;
         }

@@ -68,7 +68,7 @@ enum Covers {
     Effects,
     Appended(u64),
     Skip(u64),
-    Settled(u64),
+    Applied(u64),
     Retired(u64),
     Found,
     VoidNote,
@@ -138,9 +138,9 @@ pub struct Replica {
 
     // ---- head
     locks: Locks,
-    /// Settling, and settled, through here.
-    settling: u64,
-    settled: u64,
+    /// Applying, and applied, through here.
+    applying: u64,
+    applied: u64,
     retiring: u64,
 
     failpoints: Failpoints,
@@ -175,8 +175,8 @@ impl Replica {
             reads: BTreeMap::new(),
             read_from: 0,
             locks: Locks::new(failpoints),
-            settling: retired,
-            settled: retired,
+            applying: retired,
+            applied: retired,
             retiring: retired,
             failpoints,
             out: Vec::new(),
@@ -292,7 +292,7 @@ impl Replica {
         self.ship_part();
         self.execute();
         self.acknowledge();
-        self.settle();
+        self.apply();
         self.retire();
     }
 
@@ -350,7 +350,7 @@ impl Replica {
                 Covers::Effects => {}
                 Covers::Appended(n) => self.appended(n),
                 Covers::Skip(n) => self.queue.set_persistent(n),
-                Covers::Settled(n) => self.settled = self.settled.max(n),
+                Covers::Applied(n) => self.applied = self.applied.max(n),
                 Covers::Retired(n) => self.retired(n),
                 Covers::Found => self.redo(),
                 Covers::VoidNote => self.erase(),

@@ -224,9 +224,9 @@ impl Replica {
     /// An entry goes when its effects are persistent, and the tail has acknowledged it: until then the one behind may need it.
     pub(super) fn retire(&mut self) {
         let head = self.is_head();
-        let persistent = if head { self.settled } else { self.queue.flushed };
+        let persistent = if head { self.applied } else { self.queue.flushed };
         let mut through = self.queue.executed();
-        if !self.failpoints.skips(if head { Step::LockUntilSettled } else { Step::RetirePersistent }) {
+        if !self.failpoints.skips(if head { Step::LockUntilApplied } else { Step::RetirePersistent }) {
             through = through.min(persistent);
         }
         let unacknowledged = if head { Step::LockUntilAcknowledged } else { Step::RetireAcknowledged };

@@ -77,11 +77,11 @@ impl Replica {
         self.executing = None;
         self.proposed = None;
         self.join = None;
-        (self.sent, self.settling, self.settled, self.retiring, self.read_from) = (0, 0, 0, 0, 0);
+        (self.sent, self.applying, self.applied, self.retiring, self.read_from) = (0, 0, 0, 0, 0);
     }
 
     pub(super) fn restart_from(&mut self, through: u64) {
         self.queue = Queue::new(through);
-        (self.sent, self.settling, self.settled, self.retiring) = (through, through, through, through);
+        (self.sent, self.applying, self.applied, self.retiring) = (through, through, through, through);
     }
 }

@@ -14,7 +14,7 @@ fn a_failed_commit_fills_its_number() {
         a.step(Event::Commit(TransactionId(1)));
         let waits = !ships(&a.commit(2, 2), 2);
         let filled = appends(&a.step(Event::CommitFailed(1)));
-        let commands = a.settle();
+        let commands = a.run();
         waits && filled == 1 && ships(&commands, 1) && ships(&commands, 2)
     });
 }
@@ -38,17 +38,17 @@ fn what_is_in_flight_is_refused_until_it_is_acknowledged() {
         let mut a = Bench::member(A, failpoints);
         assert!(a.lock(1, 0, &[], &[X]));
         a.commit(1, 1);
-        a.settle();
+        a.run();
         let early = a.lock(2, 1, &[X], &[]) || a.lock(3, 1, &[], &[X]);
         a.hear(C, Body::Acknowledged(1));
-        a.settle();
+        a.run();
         !early && a.lock(4, 1, &[], &[X])
     });
 }
 
 #[test]
 fn what_is_in_flight_is_refused_until_the_backup_has_it() {
-    rule(Step::LockUntilSettled, |failpoints| {
+    rule(Step::LockUntilApplied, |failpoints| {
         let mut a = Bench::member(A, failpoints);
         assert!(a.lock(1, 0, &[], &[X]));
         a.commit(1, 1);
@@ -96,9 +96,9 @@ fn transactions_in_flight_have_a_bound() {
         a.commit(n, n);
     }
     assert!(!a.lock(most + 1, 0, &[], &[crate::Object(most + 1)]));
-    a.settle();
+    a.run();
     a.hear(C, Body::Acknowledged(1));
-    a.settle();
+    a.run();
     assert!(a.lock(most + 2, 0, &[], &[crate::Object(most + 1)]));
 }
 

@@ -71,7 +71,7 @@ impl Bench {
         bench.install(view);
         bench.barrier();
         bench.step(Event::Recovered);
-        bench.settle();
+        bench.run();
         bench.step(Event::Lease { id, until: LEASE });
         bench.step(Event::LeasesEnded(view.id));
         bench
@@ -115,7 +115,7 @@ impl Bench {
     }
 
     /// All barriers are over, and executions, and what they lead to.
-    pub(super) fn settle(&mut self) -> Vec<Command> {
+    pub(super) fn run(&mut self) -> Vec<Command> {
         let mut all = Vec::new();
         loop {
             if !self.barriers.is_empty() {

@@ -60,7 +60,7 @@ fn a_new_tail_reads_when_it_has_executed_what_it_has() {
         b.install(&view(2, &[A, B]));
         b.step(Event::LeasesEnded(crate::ViewId(2)));
         let early = b.read(X);
-        b.settle();
+        b.run();
         !early && b.read(X)
     });
 }
@@ -121,7 +121,7 @@ fn a_lease_of_another_copy_is_none() {
     c.install(&view(1, &[A, B, C]));
     c.barrier();
     c.step(Event::Recovered);
-    c.settle();
+    c.run();
     c.step(Event::LeasesEnded(crate::ViewId(1)));
     c.step(Event::Lease { id: J, until: crate::Moment(1000) });
     assert!(!c.read(X));

@@ -99,9 +99,9 @@ fn an_entry_stays_until_it_is_cleaned_up() {
     rule(Step::RetireAcknowledged, |failpoints| {
         let mut b = Bench::member(B, failpoints);
         b.hear(A, Body::Records(vec![record(1, X)]));
-        let mut early = retires(&b.settle());
+        let mut early = retires(&b.run());
         b.step(Event::Tick);
-        early |= retires(&b.settle());
+        early |= retires(&b.run());
         let sent_again = ships(&b.hear(C, Body::Have(0)), 1);
         !early && sent_again && retires(&b.hear(C, Body::CleanUp(1)))
     });
@@ -111,7 +111,7 @@ fn an_entry_stays_until_it_is_cleaned_up() {
 fn a_clean_up_goes_on_upstream() {
     let mut b = Bench::member(B, crate::failpoints::Failpoints(None));
     b.hear(A, Body::Records(vec![record(1, X)]));
-    b.settle();
+    b.run();
     assert!(says(&b.hear(C, Body::CleanUp(1)), &Body::CleanUp(1)));
     assert!(!says(&b.hear(C, Body::CleanUp(9)), &Body::CleanUp(9)), "nobody has more than was sent");
 }

@@ -16,7 +16,7 @@ fn a_head_that_starts_keeps_what_is_not_acknowledged() {
         a.install(&view(1, &[A, B, C]));
         a.barrier();
         let mut commands = a.step(Event::Recovered);
-        commands.extend(a.settle());
+        commands.extend(a.run());
         !retires(&commands)
     });
 }
@@ -28,7 +28,7 @@ fn a_head_that_starts_forwards_again() {
         a.install(&view(1, &[A, B, C]));
         a.barrier();
         a.step(Event::Recovered);
-        a.settle();
+        a.run();
         ships(&a.hear(B, Body::Have(0)), 1)
     });
 }
@@ -40,7 +40,7 @@ fn a_head_locks_what_is_in_flight_before_it_serves() {
         a.install(&view(1, &[A, B, C]));
         a.barrier();
         a.step(Event::Recovered);
-        a.settle();
+        a.run();
         a.step(Event::Lease { id: A, until: crate::Moment(1000) });
         let reads = a.step(Event::Read { read: ReadId(1), objects: vec![X] }).contains(&Command::Read(ReadId(1)));
         !reads && !a.lock(1, 0, &[], &[X]) && a.lock(2, 0, &[], &[Y])
@@ -53,13 +53,13 @@ fn a_new_head_locks_what_is_in_flight() {
     rule(Step::RebuildLocks, |failpoints| {
         let mut b = Bench::member(B, failpoints);
         b.hear(A, Body::Records(vec![super::record(1, X)]));
-        b.settle();
+        b.run();
         b.install(&view(2, &[B, C]));
         let early = b.lock(1, 0, &[], &[X]);
         let sent = ships(&b.hear(C, Body::Have(0)), 1);
-        b.settle();
+        b.run();
         b.hear(C, Body::Acknowledged(1));
-        b.settle();
+        b.run();
         !early && sent && b.lock(2, 0, &[], &[X])
     });
 }
@@ -129,14 +129,14 @@ fn one_survivor_is_enough() {
     c.install(&view(1, &[A, B, C]));
     c.barrier();
     c.step(Event::Recovered);
-    c.settle();
+    c.run();
     let commands = c.step(Event::Lapsed(A));
     assert!(commands.contains(&Command::Propose(view(2, &[B, C]))), "{commands:?}");
     c.install(&view(2, &[B, C]));
     assert!(c.step(Event::Lapsed(B)).contains(&Command::Propose(view(3, &[C]))));
     c.install(&view(3, &[C]));
     c.step(Event::LeasesEnded(crate::ViewId(3)));
-    c.settle();
+    c.run();
     assert_eq!(c.replica.progress().acknowledged, 1);
     c.step(Event::Lease { id: C, until: crate::Moment(1000) });
     assert!(c.lock(1, 0, &[], &[X]));

@@ -50,7 +50,7 @@ fn a_tail_acknowledges_nothing_while_its_proposal_is_open() {
     rule(Step::HoldDuringProposal, |failpoints| {
         let mut c = proposed(failpoints);
         c.hear(B, Body::Records(vec![record(1, X)]));
-        let early = says(&c.settle(), &Body::Acknowledged(1));
+        let early = says(&c.run(), &Body::Acknowledged(1));
         let came_to_nothing = Event::Proposed { proposal: ViewId(2), view: view(2, &[B, C]) };
         c.step(came_to_nothing);
         !early && says(&c.step(Event::LeasesEnded(ViewId(2))), &Body::Acknowledged(1))
@@ -62,7 +62,7 @@ fn a_tail_acknowledges_nothing_while_its_proposal_is_open() {
 fn the_outcome_of_another_proposal_decides_nothing() {
     let mut c = proposed(Failpoints(None));
     c.hear(B, Body::Records(vec![record(1, X)]));
-    c.settle();
+    c.run();
     let commands = c.step(Event::Proposed { proposal: ViewId(1), view: view(1, &[A, B, C]) });
     assert!(!says(&commands, &Body::Acknowledged(1)), "{commands:?}");
 }
@@ -73,7 +73,7 @@ fn a_new_tail_acknowledges_when_earlier_leases_have_ended() {
     rule(Step::AwaitLeases, |failpoints| {
         let mut b = Bench::member(B, failpoints);
         b.hear(A, Body::Records(vec![record(1, X)]));
-        b.settle();
+        b.run();
         let early = says(&b.install(&view(2, &[A, B])), &Body::Acknowledged(1));
         let stale = says(&b.step(Event::LeasesEnded(ViewId(1))), &Body::Acknowledged(1));
         !early && !stale && says(&b.step(Event::LeasesEnded(ViewId(2))), &Body::Acknowledged(1))
@@ -98,7 +98,7 @@ fn a_joiner_is_proposed_when_it_is_whole() {
     rule(Step::CountWhenComplete, |failpoints| {
         let mut c = Bench::member(C, failpoints);
         c.hear(B, Body::Records(vec![record(1, X)]));
-        c.settle();
+        c.run();
         let early = proposes(&c.hear(J, Body::Join));
         !early && proposes(&c.hear(J, Body::Have(1)))
     });
@@ -115,7 +115,7 @@ fn a_joiner_is_proposed_when_it_has_what_readers_were_shown() {
         c.execution();
         c.execution(); // and acknowledged: nothing waits for the joiner yet
         let mut early = proposes(&c.hear(J, Body::Have(1)));
-        c.settle();
+        c.run();
         early |= c.replica.progress().acknowledged != 2 || proposes(&c.hear(J, Body::Have(2)));
         !early && proposes(&c.hear(J, Body::Have(9)))
     });
@@ -129,7 +129,7 @@ fn a_joiner_is_proposed_when_it_has_what_another_tail_acknowledged() {
     assert!(b.step(Event::Read { read, objects: vec![X] }).contains(&Command::Read(read)));
     b.install(&view(2, &[A, B, C]));
     b.hear(A, Body::Records(vec![record(1, X)]));
-    b.settle();
+    b.run();
     b.hear(C, Body::CleanUp(1));
     b.install(&view(3, &[A, B]));
     b.step(Event::LeasesEnded(ViewId(3)));
@@ -146,7 +146,7 @@ fn a_joiner_with_an_earlier_image_is_refused() {
     c.install(&view(1, &[A, B, C]));
     c.barrier();
     c.step(Event::Recovered);
-    c.settle();
+    c.run();
     c.step(Event::LeasesEnded(ViewId(1)));
     assert!(ships_part(&c.hear(J, Body::Join)));
     let commands = c.hear(J, Body::Have(0));
@@ -160,10 +160,10 @@ fn a_joiner_that_starts_again_is_refused() {
     let mut c = Bench::member(C, Failpoints(None));
     c.hear(J, Body::Join);
     c.hear(B, Body::Records(vec![record(1, X)]));
-    c.settle();
+    c.run();
     c.hear(J, Body::Have(0));
     c.hear(B, Body::Records(vec![record(2, X)]));
-    assert!(!says(&c.settle(), &Body::Acknowledged(2)), "the joiner is waited for");
+    assert!(!says(&c.run(), &Body::Acknowledged(2)), "the joiner is waited for");
     let mut j = Bench::start(crate::Found::new(J), Failpoints(None));
     let asks = j.install(&view(1, &[A, B, C]));
     let [Command::Send(ask)] = &asks[..] else { panic!("{asks:?}") };
@@ -177,7 +177,7 @@ fn a_joiner_that_does_not_get_on_is_refused() {
     let mut c = Bench::member(C, Failpoints(None));
     c.hear(J, Body::Join);
     c.hear(B, Body::Records(vec![record(1, X)]));
-    c.settle();
+    c.run();
     let refused = (0..100).any(|_| {
         c.hear(J, Body::Have(0));
         says(&c.step(Event::Tick), &Body::Refused)
@@ -191,7 +191,7 @@ fn a_joiner_that_asks_again_gets_no_other_image() {
     let mut c = Bench::member(C, Failpoints(None));
     assert!(ships_part(&c.hear(J, Body::Join)));
     c.hear(B, Body::Records(vec![record(1, X)]));
-    c.settle();
+    c.run();
     assert!(!ships_part(&c.hear(J, Body::Join)));
     assert!(ships(&c.hear(J, Body::Have(0)), 1));
     assert!(proposes(&c.hear(J, Body::Have(1))));
@@ -226,7 +226,7 @@ fn talk(c: &mut Bench, j: &mut Bench, mut to_j: Vec<Command>, parts: std::ops::R
                 _ => {}
             }
         }
-        to_c.extend(j.settle());
+        to_c.extend(j.run());
         for command in to_c {
             if let Command::Send(message) = command
                 && message.to == C
@@ -234,7 +234,7 @@ fn talk(c: &mut Bench, j: &mut Bench, mut to_j: Vec<Command>, parts: std::ops::R
                 to_j.extend(c.step(Event::Message(message)));
             }
         }
-        to_j.extend(c.settle());
+        to_j.extend(c.run());
         if to_j.is_empty() {
             return is_proposed;
         }
@@ -245,7 +245,7 @@ fn talk(c: &mut Bench, j: &mut Bench, mut to_j: Vec<Command>, parts: std::ops::R
 /// A copy that is nothing yet, in view 1.
 fn void(failpoints: Failpoints) -> Bench {
     let mut j = Bench::start(crate::Found { whole: false, ..crate::Found::new(J) }, failpoints);
-    j.settle();
+    j.run();
     j.install(&view(1, &[A, B, C]));
     j
 }
@@ -291,11 +291,11 @@ fn a_copy_is_whole_when_all_that_its_parts_show_is_executed() {
         let mut j = void(failpoints);
         (0..3).for_each(|n| drop(j.hear(C, part(u64::from(n), n))));
         let is_whole = |commands: &[Command]| commands.iter().any(|c| matches!(c, Command::Whole(_)));
-        let mut early = is_whole(&j.settle());
+        let mut early = is_whole(&j.run());
         j.hear(C, Body::Records(vec![record(1, X)]));
-        early |= is_whole(&j.settle());
+        early |= is_whole(&j.run());
         j.hear(C, Body::Records(vec![record(2, X)]));
-        !early && is_whole(&j.settle())
+        !early && is_whole(&j.run())
     });
 }
 
@@ -305,7 +305,7 @@ fn half_a_copy_is_given_up_with_its_records() {
     rule(Step::VoidHalf, |failpoints| {
         let half = crate::Found { whole: false, entries: vec![entry(5, X)], ..crate::Found::new(J) };
         let mut j = Bench::start(half, failpoints);
-        j.settle();
+        j.run();
         j.replica.id().incarnation == J.incarnation + 1
     });
 }
@@ -319,12 +319,12 @@ fn the_chain_goes_on_while_one_gets_parts() {
     for n in 1..=100 {
         let commands = c.hear(B, Body::Records(vec![record(n, X)]));
         assert!(!ships(&commands, n) && !ships(&c.barrier(), n), "the next part may be of before it");
-        let commands = c.settle();
+        let commands = c.run();
         assert!(ships(&commands, n) && says(&commands, &Body::Acknowledged(n)), "{commands:?}");
         talk(&mut c, &mut j, commands, 0..0);
         let mut commands = c.step(Event::Tick);
         assert!(!says(&commands, &Body::Refused), "{n}: it gets on");
-        commands.extend(c.settle());
+        commands.extend(c.run());
         talk(&mut c, &mut j, commands, 0..0);
     }
     let (tail, joiner) = (c.replica.progress(), j.replica.progress());
@@ -352,7 +352,7 @@ fn busy(c: &mut Bench) -> Vec<Command> {
     let progress = c.replica.progress();
     let most = progress.acknowledged + crate::IN_FLIGHT_MAX as u64;
     let mut commands = c.hear(B, Body::Records((progress.last + 1..=most).map(|n| record(n, X)).collect()));
-    commands.extend(c.settle());
+    commands.extend(c.run());
     commands
 }
 
@@ -402,7 +402,7 @@ fn a_voided_copy_has_another_id() {
     rule(Step::NewIncarnation, |failpoints| {
         let mut b = Bench::member(B, failpoints);
         b.install(&view(2, &[A, C]));
-        b.settle();
+        b.run();
         b.replica.id() == ReplicaId { machine: B.machine, incarnation: 1 }
             && b.install(&view(3, &[A, C, B])).is_empty()
             && b.replica.serves().is_none()
@@ -438,7 +438,7 @@ fn a_part_at_the_head_waits_for_its_transactions() {
 fn a_part_has_only_what_is_acknowledged() {
     let mut b = Bench::member(B, Failpoints(None));
     b.hear(A, Body::Records(vec![record(1, X)]));
-    b.settle();
+    b.run();
     b.install(&view(2, &[A, B]));
     assert!(!ships_part(&b.hear(J, Body::Join)), "leases of an earlier view may be held");
     assert!(ships_part(&b.step(Event::LeasesEnded(ViewId(2)))));
@@ -450,9 +450,9 @@ fn a_tail_keeps_what_a_joiner_lacks() {
         let mut c = Bench::member(C, failpoints);
         c.hear(J, Body::Join);
         c.hear(B, Body::Records(vec![record(1, X)]));
-        let mut early = retires(&c.settle());
+        let mut early = retires(&c.run());
         c.step(Event::Tick);
-        early |= retires(&c.settle());
+        early |= retires(&c.run());
         !early && retires(&c.hear(J, Body::Have(1)))
     });
 }
@@ -462,7 +462,7 @@ fn a_tail_keeps_what_a_joiner_lacks() {
 fn a_copy_joins() {
     let found = crate::Found { whole: false, ..crate::Found::new(J) };
     let mut j = Bench::start(found, Failpoints(None));
-    assert_eq!(j.settle(), []);
+    assert_eq!(j.run(), []);
     j.install(&view(1, &[A, B, C]));
     assert!(says(&j.step(Event::Tick), &Body::Join));
     let commands = j.hear(C, whole(4));
@@ -471,7 +471,7 @@ fn a_copy_joins() {
     assert!(commands.contains(&Command::Whole(4)) && !says(&commands, &Body::Have(4)), "{commands:?}");
     assert!(says(&j.barrier(), &Body::Have(4)));
     assert_eq!(appends(&j.hear(C, Body::Records(vec![record(5, X)]))), 1);
-    assert!(says(&j.settle(), &Body::Have(5)));
+    assert!(says(&j.run(), &Body::Have(5)));
     assert!(j.replica.serves().is_none());
     j.install(&view(2, &[A, B, C, J]));
     assert!(j.replica.serves().is_some());

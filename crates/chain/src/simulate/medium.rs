@@ -41,7 +41,7 @@ pub(super) struct Image {
     pub(super) header: Header,
     pub(super) queue: BTreeMap<u64, Stored>,
     pub(super) cells: Vec<Cell>,
-    /// Of the head: what objects were when their last transaction was settled, made before the first write.
+    /// Of the head: what objects were when their last transaction was applied, made before the first write.
     pub(super) copies: BTreeMap<u64, Cell>,
 }
 
@@ -253,7 +253,7 @@ impl Medium {
     }
 
     /// The backup of what records through there have written is what they have left.
-    pub(super) fn settle(&mut self, through: u64) {
+    pub(super) fn apply(&mut self, through: u64) {
         let written: BTreeSet<u64> =
             (self.cached.queue.range(self.cached.header.retired + 1..=through.max(self.cached.header.retired + 1)))
                 .flat_map(|(_, stored)| stored.record.entry.objects.iter().map(|o| o.0))

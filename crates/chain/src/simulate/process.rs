@@ -46,7 +46,7 @@ impl World {
             }
             Command::Append(_)
             | Command::Truncate(_)
-            | Command::Settle(_)
+            | Command::Apply(_)
             | Command::Retire(_)
             | Command::Void(_)
             | Command::Erase
@@ -114,7 +114,7 @@ impl World {
                 }
                 behind.into_iter().for_each(|n| medium.write(0, Write::Entry(n, None)));
             }
-            Command::Settle(through) => medium.settle(through),
+            Command::Apply(through) => medium.apply(through),
             Command::Retire(retired) => medium.write(0, Write::Header(Header { retired, ..header })),
             Command::Void(id) => {
                 self.coverage.note("voided");

@@ -110,7 +110,7 @@ Exit codes:
   1  damaged
   2  wrong usage, or the store cannot be opened
 
-A repair takes out what is damaged, and leaves the rest as a sound store. What follows a damaged record in a log that was not settled is given up, and told how much; an index that is
+A repair takes out what is damaged, and leaves the rest as a sound store. What follows a damaged record in a log, behind the last checkpoint, is given up, and told how much; an index that is
 damaged is made anew of all records that are whole, and then keys may come back that were deleted. The file as it was is kept beside it, as NAME.before-repair.
 
 Examples:

@@ -62,7 +62,7 @@ impl Sizes {
     }
 
     /// The first option that would be without effect, and the region that is there with another size: what an engine keeps in a pool is made once.
-    pub fn settled(&self, engine: Kind, has: impl Fn(&str) -> bool) -> Option<(&'static str, &'static str)> {
+    pub fn without_effect(&self, engine: Kind, has: impl Fn(&str) -> bool) -> Option<(&'static str, &'static str)> {
         let is_mvcc = engine == Kind::Mvcc;
         let logs = if is_mvcc { "mvcc.logs" } else { "heap.logs" };
         let checks = [

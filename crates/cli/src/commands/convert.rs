@@ -44,7 +44,7 @@ pub fn run(args: &Convert) -> Outcome {
 fn refusal(args: &Convert, info: &pmem::PoolInfo) -> Option<Failure> {
     let path = args.path.display();
     let has = |region: &str| info.regions.iter().any(|found| found.name == region);
-    if let Some((option, region)) = args.sizes.settled(args.engine, has) {
+    if let Some((option, region)) = args.sizes.without_effect(args.engine, has) {
         return Some(Failure::new(
             format!("{option}: {path} has {region} already, whose size stays as it is"),
             format!("leave {option} out: it is for the first time that such an engine has the objects"),
@@ -86,7 +86,7 @@ fn of_heap(args: &Convert, pool: Pool) -> tx::Result<(Kind, HeapUsage)> {
         _ if before == wanted => heap.close()?,
         Kind::Mvcc => Mvcc::take_over(heap.hand_over()?, &args.sizes.versions())?.close()?,
         Kind::Heap(policy) => {
-            let closed = heap.hand_over()?; // settled, in the pool that stays open
+            let closed = heap.hand_over()?; // all of it applied, in the pool that stays open
             match Heap::open_in(closed.pool(), &args.sizes.heap(policy)) {
                 Ok(heap) => {
                     drop(closed);

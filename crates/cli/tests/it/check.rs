@@ -248,7 +248,7 @@ fn what_another_copy_tells_is_repaired() {
 fn what_nothing_tells_is_not_repaired() {
     let dir = temp();
     let (made, at) = heap(dir.path(), Policy::InPlace);
-    made.settle().unwrap();
+    made.apply_pending().unwrap();
     made.abandon();
     let path = dir.path().join("p");
     Heap::open(&path, &heap::Options::new()).unwrap().close().unwrap(); // recovered: no checksum was kept since

@@ -77,7 +77,7 @@ impl Sim {
                 return Err(io::Error::other("input/output error (EIO) played by the explorer: the sync failed"));
             }
         }
-        self.settle(&mut state, thread_mask());
+        self.resolve(&mut state, thread_mask());
         Ok(())
     }
 
@@ -178,7 +178,7 @@ impl Sim {
         }
     }
 
-    pub(super) fn settle(&self, state: &mut State, mask: u64) {
+    pub(super) fn resolve(&self, state: &mut State, mask: u64) {
         let State { media, media_hash, pending, old_lines, .. } = state;
         let barrier = old_lines.back().map_or(1, |last| last.barrier + 1);
         pending.drain(mask, self.model, |word, value| {

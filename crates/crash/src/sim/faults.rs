@@ -22,7 +22,7 @@ impl Sim {
         self.any_given_up.store(false, Relaxed);
         let mut guard = self.state.lock();
         self.compare(&mut guard);
-        self.settle(&mut guard, u64::MAX);
+        self.resolve(&mut guard, u64::MAX);
         let State { media, shadow, pending, .. } = &mut *guard;
         for line in pending.lines() {
             for word in line.changes.iter().map(|c| line.index as usize * LINE_WORDS + usize::from(c.word)) {

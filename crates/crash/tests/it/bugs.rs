@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crash::{Config, Error, FaultKind, Kind, Model, Sim, Violation, run};
 
-use crate::tiny::{Bug, Tiny, config, found, log, read, settle, tiny};
+use crate::tiny::{Bug, Tiny, config, found, log, read, read_persistent, tiny};
 
 #[test]
 fn a_correct_log_passes_completely() {
@@ -234,7 +234,7 @@ fn heap_check(sim: &Arc<Sim>, bug: HeapBug) -> Result<Vec<u64>, Violation> {
     let bitmap = read(sim, BITMAP)?;
     let mut reachable = 0;
     let mut values = Vec::new();
-    let mut at = settle(sim, HEAD)?;
+    let mut at = read_persistent(sim, HEAD)?;
     while at != 0 {
         if at >= 64 || reachable & (1 << at) != 0 {
             return Err(Violation::new("the list is broken"));

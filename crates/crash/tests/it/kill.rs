@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crash::{Ack, Config, Error, Model, Sim, Violation, run, run_failing_drains};
 
-use crate::tiny::{Tiny, config, found, read, settle, tiny};
+use crate::tiny::{Tiny, config, found, read, read_persistent, tiny};
 
 const MODELS: [Model; 3] = [Model::Words, Model::Lines, Model::File { sector: 512 }];
 
@@ -50,7 +50,7 @@ fn a_recovery_that_acts_on_a_cached_commit_word_is_found_by_a_kill_alone() {
         // Nothing but a kill shows it: not the power failures, not those inside recovery.
         let config = config().model(model).at_flushes(true);
         run(redo(read), &config.clone().depth(3).kills(false)).expect_clean();
-        let report = run(redo(settle), &config.clone().depth(3));
+        let report = run(redo(read_persistent), &config.clone().depth(3));
         report.expect_clean();
         assert!(report.is_complete() && report.kills > 0, "{report}");
         let report = run(redo(read), &config);
@@ -196,7 +196,7 @@ fn words_that_are_not_read_are_free_to_be_lost() {
                 (1..512).try_for_each(|word| sim.store(word * 8, value))?;
                 persist(sim, 0, value)
             },
-            |sim, _| Ok(vec![settle(sim, 0)?]),
+            |sim, _| Ok(vec![read_persistent(sim, 0)?]),
         ),
         &config(),
     );
@@ -270,7 +270,7 @@ fn after_a_failed_sync_and_a_kill_only_storing_again_makes_sure() {
     let reports = run_failing_drains(synced(|sim| Ok(sim.drain()?), false), &file, 10);
     assert!(found(&reports[0], "not stable").trail[0].killed, "{}", reports[0]);
     // Memory has no pages that count as clean: what a failed drain had in flight can be flushed again.
-    let mut memory = synced(|sim| Ok(settle(sim, 0).map(drop)?), false);
+    let mut memory = synced(|sim| Ok(read_persistent(sim, 0).map(drop)?), false);
     let step = memory.step;
     memory.step = Box::new(move |sim, value, ack| {
         sim.store(0, value)?;
@@ -330,8 +330,8 @@ fn each_drain_fails_once() {
 
 #[test]
 fn the_time_ends_an_exploration_at_a_crash_point() {
-    let report = run(redo(settle), &Config::seeded(1).seconds(0));
+    let report = run(redo(read_persistent), &Config::seeded(1).seconds(0));
     assert!(report.timed_out && !report.is_complete() && report.recoveries == 0, "{report}");
     assert!(report.to_string().contains("the time was up"), "{report}");
-    run(redo(settle), &Config::seeded(1).seconds(600)).expect_clean();
+    run(redo(read_persistent), &Config::seeded(1).seconds(600)).expect_clean();
 }

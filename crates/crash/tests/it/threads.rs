@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crash::{Ack, Config, Error, History, Rng, Scenario, Sim, Violation, as_thread, run};
 use pmem::sync::Mutex;
 
-use crate::tiny::{Bug, append, config, found, log_check, settle, tiny};
+use crate::tiny::{Bug, append, config, found, log_check, read_persistent, tiny};
 
 #[test]
 fn a_drain_covers_only_what_its_own_thread_flushed() {
@@ -21,7 +21,7 @@ fn a_drain_covers_only_what_its_own_thread_flushed() {
                 Ok(())
             },
             |sim, history| {
-                let word = settle(sim, 0)?;
+                let word = read_persistent(sim, 0)?;
                 if word == 0 && !history.acknowledged.is_empty() { Err(Violation::new("lost")) } else { Ok(vec![word]) }
             },
         )

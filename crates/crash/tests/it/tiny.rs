@@ -69,7 +69,7 @@ pub fn read(sim: &Sim, offset: u64) -> Result<u64, Violation> {
 }
 
 /// Reads a word and makes sure of it: it may stand in a cache only, left there by a process that was killed.
-pub fn settle(sim: &Sim, offset: u64) -> Result<u64, Violation> {
+pub fn read_persistent(sim: &Sim, offset: u64) -> Result<u64, Violation> {
     let value = read(sim, offset)?;
     sim.flush(offset, 8);
     sim.drain().map_err(Violation::detected)?;
@@ -143,7 +143,7 @@ pub fn append(sim: &Sim, value: u64, bug: Bug) -> Result<(), Error> {
 }
 
 pub fn log_check(sim: &Arc<Sim>, history: &History<u64>) -> Result<Vec<u64>, Violation> {
-    let count = settle(sim, COUNT)?;
+    let count = read_persistent(sim, COUNT)?;
     let mut values = Vec::new();
     for at in 0..count {
         let value = read(sim, slot(at))?;

@@ -151,7 +151,7 @@ impl Disk {
             // It was written once, so it is not as if it never was.
             let is_whole = self.read(number, pages, &mut page)? && !page.is_zero();
             let (segment, at) = self.place(number, pages);
-            if is_whole && !self.steps.has(Step::SettleBatch) {
+            if is_whole && !self.steps.has(Step::FlushBatch) {
                 continue;
             }
             if is_whole {

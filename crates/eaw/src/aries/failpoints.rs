@@ -11,7 +11,7 @@ pub enum Step {
     /// Pages go to a buffer before they go to their places.
     Double,
     /// What was in a cache alone when a process died is made durable.
-    SettleBatch,
+    FlushBatch,
     /// A compensation record says what is left to be undone.
     Compensations,
     /// A nested action says that it is over.

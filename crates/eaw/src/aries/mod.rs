@@ -277,7 +277,7 @@ impl Options {
         };
         let mut restart = core.restart()?;
         core.find_records(&mut restart.damaged)?;
-        pool.set_unsettled(true);
+        pool.set_pending(true);
         let core = Arc::new(core);
         let cleaner = if self.cleans { Cleaner::start(&core) } else { None };
         Ok(Aries { core: Some(core), cleaner, restart })
@@ -407,7 +407,7 @@ impl Aries {
         if let Some(core) = Arc::into_inner(core) {
             core.wal.log.close()?;
         }
-        pool.set_unsettled(false);
+        pool.set_pending(false);
         match pool.close() {
             // Another owner has something in it, and closes it.
             Err(pmem::Error::InUse { .. }) => Ok(()),

@@ -26,7 +26,7 @@ type States<'a> = SmallVec<[MutexGuard<'a, State>; 2]>;
 /// For each of some members, the first number that is not durable there.
 pub(super) type Limits = SmallVec<[u64; 2]>;
 
-/// So often a transaction that finds no room in the log, which cannot grow, has what is committed settled.
+/// So often a transaction that finds no room in the log, which cannot grow, makes a checkpoint.
 const SPACE_TRIES: u32 = 100;
 /// So many bytes are stored so quickly that others can wait for it.
 const QUICK_MAX: u64 = 16 << 10;
@@ -246,7 +246,7 @@ impl Array {
             if tries > 0 {
                 match chunks(&mut state).grow() {
                     Err(full @ Error::LogFull { .. }) => {
-                        // Others have taken what the settling freed. What they have committed, or are about to, another one frees.
+                        // Others have taken what the checkpoint freed. What they have committed, or are about to, another one frees.
                         let order = self.order.lock();
                         first = order.is_committing(member).then(|| order.limit(member));
                         if tries == SPACE_TRIES || first.is_none() && state.newest() == 0 {
@@ -263,7 +263,7 @@ impl Array {
             if let Some(first) = first {
                 self.wait(|order| order.limit(member) > first)?; // it has all the space that it needs, and ends
             }
-            self.settle()?; // what is committed may give some back
+            self.checkpoint()?; // what is committed may give some back
             tries += 1;
         }
     }
@@ -327,7 +327,7 @@ impl Array {
     ///
     /// # Errors
     /// Those of a drain; [`Error::Stopped`].
-    pub fn settle(&self) -> Result<()> {
+    pub fn checkpoint(&self) -> Result<()> {
         let members: Vec<usize> = (0..self.members.len()).collect();
         // What is committed now can be applied, and nothing before it keeps its log, at whatever member that is.
         let newest = self.members.iter().map(|member| member.lock().newest()).max().unwrap_or(0);

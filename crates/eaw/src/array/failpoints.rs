@@ -21,7 +21,7 @@ pub enum Step {
     /// Recovery applies in the order of commits.
     InOrder,
     /// What recovery read is persistent before the first store to a file.
-    SettleRead,
+    PersistRead,
     /// A line that is not whole is erased before its TID is used again.
     EraseTorn,
     /// Numbers go on above all that were seen.

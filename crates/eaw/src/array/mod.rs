@@ -30,7 +30,7 @@
 //! | an atomic write of a page to a file that takes it whole, if [`Options::whole_writes`] is set | 1 | the page |
 //! | a commit behind [`Transaction::place`] | 1 more | what was placed, once |
 //! | abort, rollback to a savepoint, an edit | 0 | nothing but what was placed |
-//! | [`Array::settle`] | 3 | what the files have not yet |
+//! | [`Array::checkpoint`] | 3 | what the files have not yet |
 //!
 //! # Invariants
 //!
@@ -242,7 +242,7 @@ impl Array {
                 break;
             }
             // Those whose logs are needed. Others may take what that frees.
-            self.settle()?;
+            self.checkpoint()?;
         }
         Err(Error::TooManyTransactions { max: self.tids.count() })
     }
@@ -343,7 +343,7 @@ impl Array {
     /// Those of a drain; [`pmem::Error::Forked`] in a child of the process that opened it, where it is left as it is.
     pub fn close(mut self) -> Result<()> {
         self.check_process()?;
-        self.settle()?;
+        self.checkpoint()?;
         self.finish()
     }
 
@@ -353,13 +353,13 @@ impl Array {
         if let Err(forked @ pmem::Error::Forked) = usable { Err(forked.into()) } else { Ok(()) }
     }
 
-    /// Gives the pools back, everything in them being settled.
+    /// Gives the pools back, with everything in the files.
     fn finish(&mut self) -> Result<()> {
         let pools: Vec<pmem::Pool> = self.pools().cloned().collect();
         self.drains.clear();
         self.members.clear();
         pools.into_iter().try_for_each(|pool| {
-            pool.set_unsettled(false);
+            pool.set_pending(false);
             match pool.close() {
                 // Another owner has something in it, and closes it.
                 Err(pmem::Error::InUse { .. }) => Ok(()),
@@ -398,7 +398,7 @@ impl Drop for Array {
             return;
         }
         let path = self.members[0].pool.path().to_owned();
-        if let Err(error) = self.settle().and_then(|()| self.finish()) {
+        if let Err(error) = self.checkpoint().and_then(|()| self.finish()) {
             tracing::warn!(%error, array = %path.display(), "an array that was dropped could not be closed; it is recovered when it is opened");
         }
     }
@@ -461,32 +461,32 @@ mod tests {
     }
 
     #[test]
-    fn settling_waits_for_what_keeps_a_commit_from_the_files() {
+    fn a_checkpoint_waits_for_what_keeps_a_commit_from_the_files() {
         for member in [0, 1] {
-            settling_waits_for_one_at(member);
+            a_checkpoint_waits_for_one_at(member);
         }
     }
 
     /// What is committed is on the first member only.
-    fn settling_waits_for_one_at(member: usize) {
+    fn a_checkpoint_waits_for_one_at(member: usize) {
         let dir = tempfile::tempdir().unwrap();
         let (array, file) = made(dir.path());
         std::thread::scope(|threads| {
             let mut before = UnderWay(&array, Vec::new());
             before.begin(member);
             array.atomic_write(&file, 0, &[1; 8]).unwrap();
-            let settles = threads.spawn(|| array.settle().unwrap());
+            let checkpoint = threads.spawn(|| array.checkpoint().unwrap());
             until(|| array.sleepers.load(SeqCst) == 1);
-            assert!(!settles.is_finished());
+            assert!(!checkpoint.is_finished());
             before.pass();
-            settles.join().unwrap();
+            checkpoint.join().unwrap();
         });
         let status = array.status();
         assert_eq!((status.retired, status.free), (status.last, status.transactions as usize));
         array.abandon();
     }
 
-    /// What settling frees others take, and commit.
+    /// What a checkpoint frees others take, and commit.
     #[test]
     fn a_log_that_cannot_grow_is_looked_at_again() {
         static LOOKS: AtomicUsize = AtomicUsize::new(0);

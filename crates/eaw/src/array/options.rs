@@ -389,7 +389,7 @@ impl Options {
             Ok(Member::new(pool, keys, State::new(one, header, When { every, is_late })?))
         });
         let members = members.collect::<Result<Vec<Member>>>()?;
-        pools.iter().for_each(|pool| pool.set_unsettled(true));
+        pools.iter().for_each(|pool| pool.set_pending(true));
         Ok(Array {
             id: header.array,
             order: CachePadded(Mutex::new(Order::new(next, members.len()))),

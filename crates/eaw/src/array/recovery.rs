@@ -319,7 +319,7 @@ pub(super) fn recover(
     }
 
     // Nothing is stored to a file before what says so is persistent.
-    if has(Step::SettleRead) && members.iter().any(|member| !member.pool.was_clean()) {
+    if has(Step::PersistRead) && members.iter().any(|member| !member.pool.was_clean()) {
         for member in members.iter() {
             member.mark.flush()?;
         }

@@ -549,7 +549,7 @@ impl Records for Mars {
     }
 
     fn checkpoint(&self) -> Result<()> {
-        self.array.settle()
+        self.array.checkpoint()
     }
 
     fn close(self) -> Result<()> {

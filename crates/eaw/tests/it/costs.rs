@@ -75,6 +75,6 @@ fn on_a_file_a_large_commit_costs_one_sync_too() {
     let pages = array.file("pages").unwrap();
     let large = counted(&array, || array.atomic_write(&pages, 0, &[1; 60_000]).unwrap());
     assert_eq!((large.drains, large.syncs), (1, 1));
-    let settle = counted(&array, || array.settle().unwrap());
-    assert_eq!(settle.syncs, 3 + 2); // files, and both slots of each mark
+    let checkpoint = counted(&array, || array.checkpoint().unwrap());
+    assert_eq!(checkpoint.syncs, 3 + 2); // files, and both slots of each mark
 }

@@ -63,7 +63,7 @@ fn nothing_is_placed_where_a_log_has_bytes() {
     assert!(!places(1099, 1) && !places(0, 4096) && !places(0, 100_000));
     assert!(places(1100, 100) && places(0, 1000));
     assert_eq!(read(&array, 1000, 100), [1; 100]);
-    array.settle().unwrap();
+    array.checkpoint().unwrap();
     assert!(places(1000, 100));
     let mut tx = array.begin().unwrap();
     tx.log_write(&pages, 0, &[3; 64]).unwrap();

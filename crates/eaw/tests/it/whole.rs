@@ -91,7 +91,7 @@ fn a_page_is_written_whole_where_the_file_takes_it_so() {
     }
     // What is in a log that is needed goes to the log again.
     assert!(!is_whole(&array, 0, &[9; 4096]));
-    array.settle().unwrap();
+    array.checkpoint().unwrap();
     assert!(is_whole(&array, 0, &[10; 4096]));
     assert!(is_whole(&array, 12288, &[11; 4096]));
     array.abandon();

@@ -38,7 +38,7 @@ fn polled(connection: &mut Connection) -> Vec<Event> {
 }
 
 /// Steps to the end; what arrived at each.
-fn settle(pair: &mut Pair) -> (Vec<Event>, Vec<Event>) {
+fn run(pair: &mut Pair) -> (Vec<Event>, Vec<Event>) {
     while pair.network.step().is_some() {}
     (polled(&mut pair.at_a), polled(&mut pair.at_b))
 }
@@ -93,7 +93,7 @@ fn frames_of_a_connection_keep_their_order() {
         pair.at_a.sender.write_imm(u64::from(imm), &[imm as u8], imm).unwrap();
     }
     pair.at_a.sender.flush().unwrap();
-    let (_, at_b) = settle(&mut pair);
+    let (_, at_b) = run(&mut pair);
     assert_eq!(at_b, (0..500).map(|imm| Event::Written { imm }).collect::<Vec<_>>());
 }
 
@@ -105,7 +105,7 @@ fn messages_arrive_twice_and_writes_do_not() {
         pair.at_a.sender.send(&imm.to_le_bytes()).unwrap();
     }
     pair.at_a.sender.flush().unwrap();
-    let (_, at_b) = settle(&mut pair);
+    let (_, at_b) = run(&mut pair);
     let written = at_b.iter().filter(|event| matches!(event, Event::Written { .. })).count();
     assert_eq!(written, 100);
     let messages = at_b.len() - written;
@@ -126,7 +126,7 @@ fn a_partition_holds_frames_and_then_loses_the_connection() {
     pair.network.cut_one_way(pair.a, pair.b);
     pair.at_a.sender.write_imm(0, &[2; 8], 2).unwrap();
     pair.at_a.sender.flush().unwrap();
-    let (at_a, at_b) = settle(&mut pair);
+    let (at_a, at_b) = run(&mut pair);
     assert!(is_lost(&at_a[0]) && is_lost(&at_b[0]), "{at_a:?} {at_b:?}");
     assert!(matches!(pair.at_a.sender.flush(), Err(Error::Closed { .. })));
     assert!(matches!(pair.at_a.receiver.poll(Duration::ZERO), Err(Error::Closed { .. })));
@@ -146,7 +146,7 @@ fn an_old_connection_may_deliver_beside_a_newer_one() {
         b2.access.set(Rights::Write);
         a2.sender.write_imm(0, &[2; 8], 2).unwrap();
         a2.sender.flush().unwrap();
-        let (_, old) = settle(&mut pair);
+        let (_, old) = run(&mut pair);
         assert!(is_lost(old.last().unwrap()), "{old:?}");
         assert_eq!(polled(&mut b2), [Event::Written { imm: 2 }]);
         contents(&pair.window)[0] == 1
@@ -165,7 +165,7 @@ fn a_write_that_is_cut_off_arrives_in_words() {
             pair.at_a.sender.write_imm(4, &[0xff; 200], 1).unwrap();
             pair.at_a.sender.flush().unwrap();
             pair.network.crash(if target { pair.b } else { pair.a });
-            let (_, at_b) = settle(&mut pair);
+            let (_, at_b) = run(&mut pair);
             let bytes = contents(&pair.window);
             assert!(bytes[..4].iter().chain(&bytes[204..]).all(|&byte| byte == 0));
             for word in bytes[8..200].chunks(8) {
@@ -194,7 +194,7 @@ fn nothing_is_written_once_access_is_taken_away() {
         pair.at_b.access.set(Rights::None);
         let then = contents(&pair.window);
         torn += usize::from(then[64..].iter().any(|&byte| byte != 0));
-        let (_, at_b) = settle(&mut pair);
+        let (_, at_b) = run(&mut pair);
         pair.network.crash(pair.b);
         assert_eq!(then, contents(&pair.window), "seed {seed}");
         assert!(matches!(at_b.last(), Some(Event::Closed(_))), "{at_b:?}");
@@ -208,7 +208,7 @@ fn a_crashed_node_says_nothing_and_comes_back() {
     pair.at_a.sender.send(b"lost").unwrap();
     pair.at_a.sender.flush().unwrap();
     pair.network.crash(pair.b);
-    let (at_a, at_b) = settle(&mut pair);
+    let (at_a, at_b) = run(&mut pair);
     assert!(is_lost(&at_a[0]), "{at_a:?}");
     assert_eq!(at_b, []);
     assert!(matches!(pair.at_b.receiver.poll(Duration::ZERO), Err(Error::Closed { .. })));
@@ -232,7 +232,7 @@ fn an_end_that_is_not_polled_is_slow() {
     };
     assert_eq!(sent, 100);
     assert!(matches!(error, Error::Closed { reason: Reason::Slow { .. }, .. }), "{error}");
-    let (at_a, at_b) = settle(&mut pair);
+    let (at_a, at_b) = run(&mut pair);
     assert!(matches!(at_a[..], [Event::Closed(Reason::Slow { .. })]));
     assert!(at_b.len() == 101 && is_lost(&at_b[100]), "{}", at_b.len());
 }
@@ -250,7 +250,7 @@ fn many_events_are_cheap() {
                 events += polled(&mut pair.at_b).len();
             }
         }
-        let (_, at_b) = settle(&mut pair);
+        let (_, at_b) = run(&mut pair);
         events += at_b.len();
     }
     assert_eq!(events, 100_000);

@@ -246,7 +246,7 @@ impl Receiver for ReceiveHalf {
                     _ => self.link.end(reason.clone()),
                 }
                 self.told = true;
-                Ok(Some(Event::Closed(self.link.settle(reason))))
+                Ok(Some(Event::Closed(self.link.closed_for(reason))))
             }
         }
     }

@@ -237,7 +237,7 @@ impl Link {
     }
 
     /// Why it is over: the first reason, but that the peer was slow to take a refusal is none.
-    pub(super) fn settle(&self, reason: Reason) -> Reason {
+    pub(super) fn closed_for(&self, reason: Reason) -> Reason {
         let mut over = self.over.lock();
         let first = over.get_or_insert_with(|| reason.clone());
         if matches!(first, Reason::Slow { .. }) {

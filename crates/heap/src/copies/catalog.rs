@@ -142,7 +142,7 @@ impl Catalog {
     /// Stores the proof of the copy at `at`. The caller flushes it: eight bytes from the place returned.
     pub(crate) fn prove(&self, at: u64, proof: u64) -> Result<u64> {
         let place = self.place(at)? + 16;
-        // the caller is the object's writer, or has its shard and has found that it has no writer; or settles that it is freed.
+        // the caller is the object's writer, or has its shard and has found that it has no writer; or carries out that it is freed.
         raw::bytes_mut(Claim::Copies, self, &self.pool, place, 8)?.copy_from_slice(&proof.to_le_bytes());
         Ok(place)
     }

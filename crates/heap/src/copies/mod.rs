@@ -1,6 +1,6 @@
 //! In place with a partial backup: copies of the objects that were written lately (Kamino-Tx §4, "Dynamic").
 //!
-//! An object is written in place once it has a copy; a writer that finds none makes one first, behind a barrier. Settling keeps the copy as main is. So at
+//! An object is written in place once it has a copy; a writer that finds none makes one first, behind a barrier. Applying keeps the copy as main is. So at
 //! every moment each object that may differ from its last durable state has that state in a copy, and recovery puts copies back.
 //! A new object needs none: until its transaction is durable it is not there, and behind that main is all there is of it. Objects longer
 //! than [`WHOLE`] are copied in segments.
@@ -21,9 +21,9 @@
 //! | step | by | why it is safe |
 //! |---|---|---|
 //! | made, checksummed; a barrier | the object's writer, before its first write | torn, it does not count, and nothing was written |
-//! | sure | the same writer, with its transaction's next barrier | no thread settles the object before that |
-//! | follows main | the thread that settles | recovery finds the transaction's record, and does it again |
-//! | given up | the hand (`arena`), if the object is neither written nor pending; settling, if it was freed | main is durable, or free |
+//! | sure | the same writer, with its transaction's next barrier | no thread applies the object before that |
+//! | follows main | the thread that applies | recovery finds the transaction's record, and does it again |
+//! | given up | the hand (`arena`), if the object is neither written nor pending; applying, if it was freed | main is durable, or free |
 //! | its space used again | | behind a barrier for the proof's 0, so a stale copy is never put back |
 //!
 //! The map from object to copy is in DRAM, in shards; the region tells recovery the same. Lock order: gate, arena, then a shard. A transaction that looks for a

@@ -5,7 +5,7 @@
 //! | an unretired record | action |
 //! |---|---|
 //! | whole, its data checksum verifies over main, or it needs none | forward: main to media; then main, and what the record carries, to backup; intents carried out |
-//! | whole, its data checksum does not verify | nothing: not all of it arrived, or it was settled before its slot wrote on; the backup is right |
+//! | whole, its data checksum does not verify | nothing: not all of it arrived, or it was applied before its slot wrote on; the backup is right |
 //! | not whole | the ring ends before it |
 //!
 //! Then, in this order, each behind a barrier: all records are retired; in every dirty zone main becomes what the backup is; the marks go. Retired first,

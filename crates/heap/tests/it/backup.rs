@@ -110,7 +110,7 @@ fn a_cut_that_holds_nothing_is_found() {
     }
 }
 
-/// Everything that takes the locks of a cut, at once: cleaning and scrubbing, growth, intents that do not fit into their log, settling.
+/// Everything that takes the locks of a cut, at once: cleaning and scrubbing, growth, intents that do not fit into their log, applying.
 #[test]
 fn backups_wait_for_nobody_for_ever() {
     for policy in ATOMIC {
@@ -123,7 +123,7 @@ fn backups_wait_for_nobody_for_ever() {
             scope.spawn(|| {
                 while !stop.load(Relaxed) {
                     heap.scrub().unwrap();
-                    heap.settle().unwrap();
+                    heap.apply_pending().unwrap();
                 }
             });
             scope.spawn(|| {
@@ -331,7 +331,7 @@ fn transactions_cost_the_same_meanwhile() {
         let cost = || {
             let before = heap.pool().stats();
             bump(&heap);
-            heap.settle().unwrap();
+            heap.apply_pending().unwrap();
             let cost = heap.pool().stats() - before;
             (cost.drains, cost.flushed_lines, cost.nt_bytes)
         };

@@ -1,4 +1,4 @@
-//! What a transaction costs, counted over the whole process with settling included.
+//! What a transaction costs, counted over the whole process with applying included.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -15,9 +15,9 @@ const RUN: u64 = 10_000;
 const OBJECTS: usize = 1000;
 const SEED: u64 = 1;
 /// Of what the last ones left: what is copied is stable, and retired.
-const SETTLING: u64 = 2;
+const APPLYING: u64 = 2;
 
-/// Of a whole run, and of settling what it leaves.
+/// Of a whole run, and of applying what it leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Cost {
     barriers: u64,
@@ -57,7 +57,7 @@ mod expected {
         }
     }
 
-    /// Beside three barriers for each when threads take turns with one object: the last one's settling, but the first one's.
+    /// Beside three barriers for each when threads take turns with one object: the last one's applying, but the first one's.
     pub const TURNS_MORE: u64 = 4;
 
     const fn cost(barriers: u64, flushed_lines: u64, media_bytes: u64) -> Cost {
@@ -176,7 +176,7 @@ fn undo_costs_three_for_a_hundred_objects_declared_together() {
 
 /// Transactions and barriers of a run in place on one object by several threads; `wait` is called before the n-th, `done` behind it.
 fn several(threads: u64, wait: impl Fn(u64) + Sync, done: impl Fn() + Sync) -> (u64, u64) {
-    // A slot for each number that a thread may have: two that came to one slot would not have to wait for each other's settling.
+    // A slot for each number that a thread may have: two that came to one slot would not have to wait for each other's applying.
     let (_dir, heap, made) = heap_of(64, Policy::InPlace, 1);
     let (start, each) = (Barrier::new(threads as usize), RUN / threads);
     let cost: Cost = counted(&heap, || {
@@ -231,7 +231,7 @@ fn in_place_costs_three_where_each_time_another_thread_writes_the_object() {
 fn reading_costs_none() {
     for policy in Policy::ALL {
         let (_dir, heap, objects) = heap(policy, 10);
-        heap.settle().unwrap();
+        heap.apply_pending().unwrap();
         let read = counted(&heap, || {
             for n in 0..100 {
                 heap.transact(Isolation::Strict, |tx| tx.read(objects[n % 10]).copied()).unwrap();
@@ -260,14 +260,14 @@ fn in_place_costs_two_past_the_break_even_of_the_checksum() {
     let objects: Vec<PPtr<u8>> =
         heap.transact(Isolation::Strict, |tx| (0..100).map(|_| tx.alloc_bytes(4096, 64)).collect()).unwrap();
     for (len, each) in [(LONGEST, 1), (LONGEST + 64, 2), (4096, 2)] {
-        heap.settle().unwrap();
+        heap.apply_pending().unwrap();
         let cost = counted(&heap, || {
             for &object in &objects {
                 let fill = |tx: &mut heap::Tx<'_>| tx.bytes_mut(object, len).map(|bytes| bytes.fill(len as u8));
                 heap.transact(Isolation::Strict, fill).unwrap();
             }
         });
-        assert_eq!(cost.drains, each * 100 + SETTLING, "{len} bytes");
+        assert_eq!(cost.drains, each * 100 + APPLYING, "{len} bytes");
     }
 }
 
@@ -290,7 +290,7 @@ fn in_place_costs_one_more_for_the_first_change_in_a_clean_zone() {
     for each in [2, 1] {
         let costs: Vec<u64> = objects.iter().map(|&o| drains(&heap, || bump(&heap, o))).collect();
         assert!(costs.iter().all(|cost| *cost == each), "{each} for each: {costs:?}");
-        heap.settle().unwrap();
+        heap.apply_pending().unwrap();
     }
 }
 
@@ -308,7 +308,7 @@ fn a_record_that_does_not_fit_a_quarter_of_the_ring_costs_one_more() {
         };
         let costs: Vec<u64> = (0..10)
             .map(|_| {
-                heap.settle().unwrap(); // else the ring is full now and then
+                heap.apply_pending().unwrap(); // else the ring is full now and then
                 drains(&heap, || heap.transact(Isolation::Strict, |tx| -> tx::Result<()> { bump_all(tx) }).unwrap())
             })
             .collect();
@@ -323,7 +323,7 @@ fn what_eaw_costs_in_rarer_ways() {
     const ROUNDS: u64 = 20;
     let (_dir, heap, objects) = heap(Policy::Eaw, 100);
     let each = |what: &str, expected: u64, mut work: Box<dyn FnMut(u64) + '_>| {
-        (0..4).for_each(&mut work); // what the ring carries settles into its way
+        (0..4).for_each(&mut work); // what the ring carries finds its way
         let cost = drains(&heap, || (0..ROUNDS).for_each(&mut work));
         assert_eq!(cost, expected * ROUNDS, "{what}");
     };
@@ -372,16 +372,16 @@ fn what_eaw_costs_in_rarer_ways() {
     each("a record that is short enough for the ring", 1, Box::new(|_| run(&many)));
     let large = heap.transact(Isolation::Strict, |tx| tx.alloc(&[1u64; 4000])).unwrap();
     each("a record that is not", 2, Box::new(|n| run(&|tx| tx.write(large).map(|all| all.fill(n)))));
-    heap.settle().unwrap();
+    heap.apply_pending().unwrap();
     bump(&heap, objects[0]);
     let other = std::thread::scope(|scope| scope.spawn(|| drains(&heap, || bump(&heap, objects[0]))).join().unwrap());
-    assert_eq!(other, 4, "another slot's pending object, which this thread settles for the first time");
+    assert_eq!(other, 4, "another slot's pending object, which this thread applies for the first time");
 }
 
 // ---- in the background ----------------------------------------------------------------------------------------------
 
 #[test]
-fn what_has_gone_idle_is_settled_by_the_coordinator() {
+fn what_has_gone_idle_is_applied_by_the_coordinator() {
     for (policy, commit) in [(Policy::InPlace, 1), (Policy::Undo, 3), (Policy::Eaw, 1)] {
         let dir = memory();
         let options = quiet(policy, DomainChoice::Emulated).bytes(1 << 20).slots(8).coordinator(true);
@@ -390,13 +390,13 @@ fn what_has_gone_idle_is_settled_by_the_coordinator() {
         for other_thread in [1, 0, 0] {
             let before = (heap.pool().stats(), heap.stats());
             bump(&heap, objects[0]);
-            let settled = (0..3000).any(|_| {
+            let applied = (0..3000).any(|_| {
                 std::thread::sleep(Duration::from_millis(10));
                 heap.stats().pending == 0
             });
-            assert!(settled, "{policy}: {:?}", heap.stats());
-            assert_eq!(heap.stats().settled - before.1.settled, 1, "{policy}");
-            assert_eq!((heap.pool().stats() - before.0).drains, commit + SETTLING + other_thread, "{policy}");
+            assert!(applied, "{policy}: {:?}", heap.stats());
+            assert_eq!(heap.stats().applied - before.1.applied, 1, "{policy}");
+            assert_eq!((heap.pool().stats() - before.0).drains, commit + APPLYING + other_thread, "{policy}");
         }
         heap.close().unwrap();
     }
@@ -409,11 +409,11 @@ fn intents_of_objects_cost_one_more_for_all_that_are_declared_together() {
     let (heap, objects) = with_objects(&dir, &options, 100);
     let each = |tx: &mut heap::Tx<'_>| objects[..10].iter().try_for_each(|&o| tx.write(o).map(|words| words[0] += 1));
     for _ in 0..3 {
-        heap.settle().unwrap();
+        heap.apply_pending().unwrap();
         assert_eq!(drains(&heap, || bump(&heap, objects[50])), 2, "the intent, and the commit");
-        heap.settle().unwrap();
+        heap.apply_pending().unwrap();
         assert_eq!(drains(&heap, || heap.transact(Isolation::Strict, each).unwrap()), 11);
-        heap.settle().unwrap();
+        heap.apply_pending().unwrap();
         let all: Vec<_> = objects[..10].iter().map(|o| o.range()).collect();
         let declared = |tx: &mut heap::Tx<'_>| {
             tx.intend(&all)?;
@@ -423,9 +423,9 @@ fn intents_of_objects_cost_one_more_for_all_that_are_declared_together() {
         let new = |tx: &mut heap::Tx<'_>| tx.alloc(&[1u64; 8]).map(drop);
         assert_eq!(drains(&heap, || heap.transact(Isolation::Strict, new).unwrap()), 1, "a new object needs none");
     }
-    heap.settle().unwrap();
+    heap.apply_pending().unwrap();
     let cost = counted(&heap, || (0..1000).for_each(|n| bump(&heap, objects[n % 100])));
-    assert_eq!(cost.drains, 2 * 1000 + SETTLING);
+    assert_eq!(cost.drains, 2 * 1000 + APPLYING);
 }
 
 /// Intents of transactions that were taken back do not fill the log.
@@ -515,8 +515,8 @@ fn bytes_that_are_overwritten_unseen_cost_one_barrier() {
             };
             (0..100).for_each(|n| write(n, true)); // zones marked, copies made
             let of = |unseen| counted(&heap, || (0..MANY).for_each(|n| write(n, unseen))).drains;
-            assert_eq!(of(true), MANY as u64 + SETTLING, "{policy}: {together} of {len} bytes");
-            assert_eq!(of(false), (otherwise * MANY) as u64 + SETTLING, "{policy}: {together} of {len} bytes");
+            assert_eq!(of(true), MANY as u64 + APPLYING, "{policy}: {together} of {len} bytes");
+            assert_eq!(of(false), (otherwise * MANY) as u64 + APPLYING, "{policy}: {together} of {len} bytes");
         }
     }
 }

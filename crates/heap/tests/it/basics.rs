@@ -233,8 +233,8 @@ fn what_is_refused_behind_a_failed_barrier_is_not_there_later() {
                 Ok(objects)
             })
             .unwrap();
-        // Nothing of it is pending: a writer would settle it first, and be refused by that.
-        heap.settle().unwrap();
+        // Nothing of it is pending: a writer would apply it first, and be refused by that.
+        heap.apply_pending().unwrap();
         let put = |object: PPtr<[u64; 8]>| {
             heap.transact(Isolation::Strict, |tx| -> tx::Result<()> {
                 tx.read(tx.root::<[u64; 2]>()?)?;

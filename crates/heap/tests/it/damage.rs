@@ -117,7 +117,7 @@ impl Reference {
                 earlier.push(fs::read(&path).unwrap());
             }
             if number == 150 {
-                heap.settle().unwrap();
+                heap.apply_pending().unwrap();
             }
         }
         let mut parts = Vec::new();

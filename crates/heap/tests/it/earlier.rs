@@ -50,7 +50,7 @@ fn push(tx: &mut Tx<'_>, number: u64) -> Result<()> {
     Ok(())
 }
 
-/// Settled: items 0 to 7 without 6. In the logs, where there are any: a longer list, a new price, a long object that was changed, and then overwritten unseen.
+/// Applied: items 0 to 7 without 6. In the logs, where there are any: a longer list, a new price, a long object that was changed, and then overwritten unseen.
 fn make(path: &Path, policy: Policy) -> Heap {
     let heap = Heap::create(path, &options(policy)).unwrap();
     transact(&heap, |tx| {
@@ -67,7 +67,7 @@ fn make(path: &Path, policy: Policy) -> Heap {
         tx.write(shop.first)?.next = six.next;
         Ok(())
     });
-    heap.settle().unwrap();
+    heap.apply_pending().unwrap();
 
     transact(&heap, |tx| (8..10).try_for_each(|number| push(tx, number)));
     transact(&heap, |tx| tx.write(shop.first).map(|seven| seven.price += 1));

@@ -64,7 +64,7 @@ fn a_heap_survives_the_loss_of_either_page_of_what_it_keeps_twice() {
             for number in 1..=200 {
                 heap.transact(Isolation::Strict, |tx| tx.write(object).map(|object| object[0] = number)).unwrap();
             }
-            heap.settle().unwrap();
+            heap.apply_pending().unwrap();
             let mut cells = vec![region(&heap, "heap.state")];
             if policy == Policy::InPlacePartial {
                 cells.push(region(&heap, "heap.copies.state"));

@@ -39,7 +39,7 @@ fn with_a_copy_one_barrier_without_two() {
         assert_eq!(drains(&heap, || bump(&heap, object)), 2, "the copy, and the commit");
     }
     assert_eq!(heap.stats().misses, 100);
-    heap.settle().unwrap();
+    heap.apply_pending().unwrap();
     for &object in &objects {
         assert_eq!(drains(&heap, || bump(&heap, object)), 1);
     }
@@ -100,14 +100,14 @@ fn giving_copies_up_costs_no_barrier() {
     let dir = memory();
     let (heap, objects) = with_objects(&dir, &options(64), 256);
     objects.iter().for_each(|&o| bump(&heap, o));
-    heap.settle().unwrap();
+    heap.apply_pending().unwrap();
     let before = heap.stats();
     // In turn, over four times as many as there is room for: each is a miss.
     let cost = counted(&heap, || (0..RUN).for_each(|n| bump(&heap, objects[n as usize % 256])));
     let after = heap.stats();
     assert_eq!(after.misses - before.misses, RUN);
     assert_eq!(after.evictions - before.evictions, RUN);
-    assert_eq!(cost.drains, 2 * RUN + 2, "and settling the last ones");
+    assert_eq!(cost.drains, 2 * RUN + 2, "and applying the last ones");
 }
 
 // ---- which copies stay ----------------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ fn giving_copies_up_costs_no_barrier() {
 #[test]
 fn copies_of_what_is_written_or_pending_stay() {
     let dir = memory();
-    // Nothing is settled unless it must be.
+    // Nothing is applied unless it must be.
     let (heap, objects) = with_objects(&dir, &options(8).batch(1000), 32);
     let mut open = heap.begin(Isolation::Strict).unwrap();
     open.write(objects[0]).unwrap()[0] = 7;
@@ -305,7 +305,7 @@ fn a_crashed_heap_is_not_opened_for_reading() {
     let path = dir.path().join("p");
     let (heap, objects) = with_objects(&dir, &options(1000), 1);
     bump(&heap, objects[0]);
-    heap.settle().unwrap();
+    heap.apply_pending().unwrap();
     heap.abandon();
     let read_only = || pmem::Options::new().domain(DomainChoice::Emulated).open_read_only(&path);
     let error = read_only().map(drop).unwrap_err();

@@ -113,7 +113,7 @@ fn freed_twice(options: &Options, point: usize) -> Option<()> {
     let (heap, objects) = with_objects(&dir, options, 1);
     let before = objects[0];
     heap.transact(Isolation::Strict, |tx| tx.free(before)).unwrap();
-    heap.settle().unwrap();
+    heap.apply_pending().unwrap();
     let (tell, told) = channel();
     let (answer, answered) = channel();
     let at = Arc::new(At { point, seen: AtomicUsize::new(0), tell: Mutex::new((tell, answered)) });

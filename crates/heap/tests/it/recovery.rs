@@ -41,7 +41,7 @@ fn full(path: &Path, options: &Options) -> (Heap, Vec<PPtr<Object>>) {
         });
         objects.extend(more.unwrap());
     }
-    heap.settle().unwrap();
+    heap.apply_pending().unwrap();
     (heap, objects)
 }
 
@@ -100,7 +100,7 @@ fn recover(dir: &TempDir, left: Left<'_>) {
     let pending: Vec<_> = objects.iter().step_by(objects.len() / PENDING).copied().take(PENDING).collect();
     for &object in &pending {
         heap.transact(Isolation::Strict, |tx| -> tx::Result<()> {
-            // Too much for a checksum, and all of them too little to be settled.
+            // Too much for a checksum, and all of them too little to be applied.
             let part = PPtr::<u8>::new(object.tag(), object.offset() + 8);
             tx.bytes_mut(part, 2400)?[..8].copy_from_slice(&(1u64 << 40).to_le_bytes());
             Ok(())

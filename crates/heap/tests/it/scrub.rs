@@ -73,7 +73,7 @@ impl Closed {
             })
         })
         .unwrap();
-        heap.settle().unwrap();
+        heap.apply_pending().unwrap();
         heap.abandon();
         drop(this.open()); // clean now, and not summed
         this
@@ -252,7 +252,7 @@ fn pages_behind_an_unclear_one_are_repaired() {
     .unwrap();
     let before = heap.stats().dirty_zones;
     assert!(before > 0);
-    heap.settle().unwrap();
+    heap.apply_pending().unwrap();
     heap.abandon();
     drop(closed.open());
     closed.damage(Copy::Backup, 70..71);

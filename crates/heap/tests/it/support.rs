@@ -26,13 +26,13 @@ pub fn quiet(policy: Policy, domain: DomainChoice) -> Options {
     Options::new().policy(policy).coordinator(false).pool(pmem::Options::new().domain(domain))
 }
 
-/// A heap with this many objects, all settled.
+/// A heap with this many objects, all applied.
 pub fn with_objects(dir: &TempDir, options: &Options, objects: usize) -> (Heap, Vec<PPtr<Object>>) {
     let heap = Heap::create(dir.path().join("p"), options).unwrap();
     let made = heap
         .transact(Isolation::Strict, |tx| (0..objects).map(|_| tx.alloc(&[0; 8])).collect::<tx::Result<Vec<_>>>())
         .unwrap();
-    heap.settle().unwrap();
+    heap.apply_pending().unwrap();
     (heap, made)
 }
 
@@ -54,11 +54,11 @@ pub fn bump_word(heap: &Heap, object: PPtr<Object>) {
     .unwrap();
 }
 
-/// What was counted while `work` ran, and everything it left was settled.
+/// What was counted while `work` ran, and everything it left was applied.
 pub fn counted(heap: &Heap, work: impl FnOnce()) -> pmem::Stats {
     let before = heap.pool().stats();
     work();
-    heap.settle().unwrap();
+    heap.apply_pending().unwrap();
     heap.pool().stats() - before
 }
 

@@ -48,7 +48,7 @@ fn dram_is_as_stated() {
                     heap.transact(Isolation::Strict, |tx| (0..1000).try_for_each(|n| tx.alloc(&[n; 8]).map(drop)));
                 made.unwrap();
             }
-            heap.settle().unwrap();
+            heap.apply_pending().unwrap();
             let used = spent();
             let stated = POOL + (heap.stats().bytes >> 20) * MIB + objects * OBJECT;
             println!("{policy}, {mib} MiB, {objects} objects: {idle} bytes when empty, {used} in use, {stated} stated");
@@ -79,13 +79,13 @@ fn copies_cost_as_stated() {
             heap.transact(Isolation::Strict, |tx| (0..1000).map(|n| tx.alloc(&[n; 8])).collect::<tx::Result<Vec<_>>>());
         objects.extend(made.unwrap());
     }
-    heap.settle().unwrap();
+    heap.apply_pending().unwrap();
     let before = raw::allocated();
     for some in objects.chunks(100) {
         heap.transact(Isolation::Strict, |tx| some.iter().try_for_each(|&o| tx.write(o).map(|words| words[0] += 1)))
             .unwrap();
     }
-    heap.settle().unwrap();
+    heap.apply_pending().unwrap();
     let used = raw::allocated().saturating_sub(before);
     println!("{OBJECTS} copies: {used} bytes");
     assert_eq!((heap.stats().misses, heap.stats().evictions), (OBJECTS, 0));
@@ -104,7 +104,7 @@ fn fill_and_free(heap: &Heap, bytes: u64, len: u64) {
     for some in objects.chunks(100) {
         heap.transact(Isolation::Strict, |tx| some.iter().try_for_each(|&object| tx.free_bytes(object))).unwrap();
     }
-    heap.settle().unwrap();
+    heap.apply_pending().unwrap();
 }
 
 /// The locks of a place are there for whatever comes to lie in it.

@@ -112,7 +112,7 @@ impl Store {
             for problem in checked.problems {
                 if let Some(word) = core.index.forget(&pin, &problem.leaf.0, problem.offset) {
                     let unlinked = core.active.now();
-                    core.settler.lock().unripe.push(Dead { word, unlinked });
+                    core.checkpointer.lock().unripe.push(Dead { word, unlinked });
                 }
                 dropped.push(problem);
             }

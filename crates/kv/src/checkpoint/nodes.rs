@@ -107,7 +107,7 @@ impl Nodes {
                 return Err(Error::Limit { what: "nodes for a key", found: u64::from(count), max: u64::from(per) });
             }
             None => {
-                let segment = space.take(Use::Nodes, 1, Need::Settle)?.first;
+                let segment = space.take(Use::Nodes, 1, Need::Checkpoint)?.first;
                 space.flush_words(segment, 1)?;
                 if self.is_far(segment) {
                     self.far = None; // there is nothing nearer

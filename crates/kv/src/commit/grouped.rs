@@ -54,7 +54,7 @@ impl Core {
         self.end(writer, work, 1 << number, Some(&place));
         drop(log);
         if result.is_ok() {
-            place.settle();
+            place.wait_until_seen();
         }
         if let Some(bytes) = told {
             self.account(bytes);

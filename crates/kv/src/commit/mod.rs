@@ -99,7 +99,7 @@ impl Core {
         let written = log.tell(&self.space);
         drop(log);
         if let Some(place) = place {
-            place.settle();
+            place.wait_until_seen();
         }
         if let Some(bytes) = written {
             self.account(bytes);

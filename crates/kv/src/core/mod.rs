@@ -10,7 +10,7 @@ use pmem::sync::CachePadded;
 use pmem::{ChecksumKey, Domain, Pool};
 
 use crate::Step;
-use crate::checkpoint::settler::Settler;
+use crate::checkpoint::checkpointer::Checkpointer;
 use crate::durable::leading::{Leading, Replicated};
 use crate::error::{Error, Result};
 use crate::failpoints::Failpoints;
@@ -39,7 +39,7 @@ pub(crate) struct Core {
     pub(crate) group: crate::durable::group::Group,
     pub(crate) order: crate::isolation::order::Order,
     pub(crate) space: Space,
-    pub(crate) settler: pmem::sync::Mutex<Settler>,
+    pub(crate) checkpointer: pmem::sync::Mutex<Checkpointer>,
     pub(crate) bound: crate::durable::bound::Bound,
     /// Of a replicated store.
     pub(crate) replicated: Option<crate::durable::leading::Replicated>,
@@ -48,9 +48,9 @@ pub(crate) struct Core {
     pub(crate) salvaged: crate::salvaged::Salvaged,
     /// Bytes of records written since the store was opened, but for the last few of each log; and at the last checkpoint.
     pub(crate) written: CachePadded<AtomicU64>,
-    pub(crate) settled: AtomicU64,
+    pub(crate) checkpointed: AtomicU64,
     /// How many more are enough for the next one.
-    pub(crate) settle_at: AtomicU64,
+    pub(crate) checkpoint_at: AtomicU64,
     /// The clock, and the oldest reader's, when nothing was left that could be freed: for those who put in, those who overwrite, and those who take out.
     pub(crate) cramped: pmem::sync::Mutex<[Option<(u64, u64)>; 3]>,
     /// A snapshot that those who overwrite have waited for in vain.

@@ -141,13 +141,13 @@ impl Core {
     /// Waits for writers that may be about to publish versions in this leaf that a snapshot at `limit` must show: those that have a smaller timestamp, or do
     /// not know it yet. With `hash`, only for those of such a key.
     ///
-    /// No writer is waited for up to what is settled: all of that is published. Else: a writer announces itself at the leaf and then asks for its timestamp, so
+    /// No writer is waited for up to `published`. Else: a writer announces itself at the leaf and then asks for its timestamp, so
     /// one with a timestamp up to `limit` is seen here, or has published.
     #[inline]
     pub(crate) fn await_pending(&self, leaf: &Leaf, limit: u64, own: Option<usize>, hash: Option<u64>) {
         let own = own.map_or(0, |own| 1 << own);
         let pending = leaf.pending.load(SeqCst) & !own;
-        if pending != 0 && limit > self.active.settled() {
+        if pending != 0 && limit > self.active.published() {
             self.await_writers(pending, limit, hash);
         }
     }
@@ -185,7 +185,7 @@ impl Core {
         let mut skipped = 0;
         let limit = self.space.run(number) * self.space.segment_bytes;
         while at + header::HEADER <= self.space.segment_bytes {
-            let Some(record) = self.whole(Claim::Settling, base + at, limit - at, writer, sequence) else {
+            let Some(record) = self.whole(Claim::Checkpointing, base + at, limit - at, writer, sequence) else {
                 skipped += GRAIN;
                 at += GRAIN;
                 continue;

@@ -29,8 +29,8 @@ pub(crate) struct Active {
 const THREADS: usize = 64;
 /// Slots for the store's own work: it never waits for transactions to end, and takes none of theirs.
 const UPKEEP: usize = 2;
-/// The slot of the thread that settles, one at a time; the slot of the thread that sweeps.
-const SETTLING: usize = 0;
+/// The slot of the thread that makes a checkpoint, one at a time; the slot of the thread that sweeps.
+const CHECKPOINTING: usize = 0;
 const SWEEPING: usize = 1;
 
 /// What others see of a transaction.
@@ -100,7 +100,7 @@ impl Active {
 
     /// A reader as of a timestamp up to here waits for no writer.
     #[inline]
-    pub(crate) fn settled(&self) -> u64 {
+    pub(crate) fn published(&self) -> u64 {
         if self.ordered { self.stable.load(SeqCst) } else { 0 }
     }
 
@@ -168,10 +168,10 @@ impl Active {
         Some(Pin { active: self, tx_slot, snapshot: self.stable() })
     }
 
-    /// The same, for the thread that settles, on a transaction slot of its own.
+    /// The same, for the thread that makes a checkpoint, on a transaction slot of its own.
     pub(crate) fn pin_for_upkeep(&self) -> Result<Pin<'_>> {
         switch_point();
-        let pin = self.take(self.transactions() + SETTLING).map_or_else(|| self.pin(), Ok)?;
+        let pin = self.take(self.transactions() + CHECKPOINTING).map_or_else(|| self.pin(), Ok)?;
         pin.tx_slot().upkeep.store(true, Release);
         Ok(pin)
     }

@@ -8,7 +8,7 @@
 //!   join       a timestamp and a place in the queue, under one lock: the queue is in order of timestamps
 //!   turn       if commits are numbered: when all before it have their numbers, so that a prefix by numbers is one by timestamps
 //!   publish    readers see it when all before it are published
-//!   settle     waits until they do
+//!   seen       waits until they do
 //! ```
 //!
 //! A commit that waits here waits for smaller timestamps only, as validation does; and each of these leaves the queue, since dropping its place is leaving it.
@@ -117,7 +117,7 @@ impl Place<'_> {
     }
 
     /// Waits until readers see it.
-    pub(crate) fn settle(self) {
+    pub(crate) fn wait_until_seen(self) {
         if self.active.stable() < self.ts {
             self.wait(|_, _| false);
         }
@@ -163,8 +163,8 @@ mod tests {
         let [first, second, third] = places;
         first.publish();
         assert_eq!(active.stable(), 7);
-        first.settle();
-        second.settle();
+        first.wait_until_seen();
+        second.wait_until_seen();
         order.tick(&active);
         assert_eq!((active.stable(), active.now()), (7, 9));
         drop(third);
@@ -185,7 +185,7 @@ mod tests {
                     drawn.lock().unwrap().push(place.ts);
                     place.is_numbered();
                     place.publish();
-                    place.settle();
+                    place.wait_until_seen();
                 });
             }
             drop(gone);

@@ -21,9 +21,9 @@ pub(crate) struct Checkpoint {
     pub(crate) segment_bytes: u64,
     /// Counts checkpoints.
     pub(crate) number: u64,
-    /// Not smaller than any commit timestamp in what is settled.
+    /// Not smaller than any commit timestamp in what it leads to.
     pub(crate) clock: u64,
-    /// Commits through this number are durable and settled: see `durable`.
+    /// Commits through this number are durable and in it: see `durable`.
     pub(crate) commit_number: u64,
     /// Keys in the index, tombstones included.
     pub(crate) entries: u64,

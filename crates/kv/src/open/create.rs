@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use pmem::{Area, Pool, Region};
 
-use crate::checkpoint::settler::Settler;
+use crate::checkpoint::checkpointer::Checkpointer;
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::index::Index;
@@ -63,7 +63,7 @@ pub(super) fn create_as(pool: &Pool, options: &Options, format: u32) -> Result<C
     let cell = Cell::create(cell, &empty)?;
     let space = Space::new(pool, options, data, table)?;
     space.set_free(|_| true);
-    assemble(pool, options, &empty, Index::new(pool), space, (place, Settler::new(cell)))
+    assemble(pool, options, &empty, Index::new(pool), space, (place, Checkpointer::new(cell)))
 }
 
 /// The region of that name, new or left by a crash.
@@ -100,7 +100,7 @@ pub(super) fn assemble(
     checkpoint: &Checkpoint,
     index: Index,
     space: Space,
-    (cell, settler): (u64, Settler),
+    (cell, checkpointer): (u64, Checkpointer),
 ) -> Result<Core> {
     let key = pool.checksum_key(space.offset(0));
     let writers = Writers::new(checkpoint, pool.generation() as u16, options.groups(pool.domain()));
@@ -129,14 +129,14 @@ pub(super) fn assemble(
         group: crate::durable::group::Group::default(),
         order: crate::isolation::order::Order::default(),
         space,
-        settler: pmem::sync::Mutex::new(settler),
+        checkpointer: pmem::sync::Mutex::new(checkpointer),
         bound: crate::durable::bound::Bound::new(options.durability, checkpoint.commit_number),
         replicated: crate::durable::leading::Replicated::of(options.durability),
         failpoints: failpoints(options),
         salvaged: crate::salvaged::Salvaged::default(),
         written: pmem::sync::CachePadded(0.into()),
-        settled: 0.into(),
-        settle_at: options.settle.min(crate::settle::checkpoint::LEAST).into(),
+        checkpointed: 0.into(),
+        checkpoint_at: options.checkpoint_bytes.min(crate::maintenance::checkpoint::LEAST).into(),
         cramped: pmem::sync::Mutex::default(),
         lasting: u64::MAX.into(),
         turn: pmem::sync::Mutex::default(),
@@ -185,7 +185,7 @@ mod tests {
                     store.abandon()
                 }
                 store = options.open(&path).unwrap();
-                assert_eq!(store.core.settler.lock().cell.get().format, FORMAT_1);
+                assert_eq!(store.core.checkpointer.lock().cell.get().format, FORMAT_1);
                 assert!((0..=n).all(|n| store.get(&n.to_be_bytes()).unwrap() == Some(vec![n as u8; 50])), "{n}");
             }
         }
@@ -193,7 +193,7 @@ mod tests {
         let backup = dir.path().join("backup");
         assert_eq!(store.backup(&backup).unwrap().pairs, 300);
         let copy = options.open(&backup).unwrap();
-        assert_eq!(copy.core.settler.lock().cell.get().format, FORMAT);
+        assert_eq!(copy.core.checkpointer.lock().cell.get().format, FORMAT);
         assert!(copy.check(|_| ()).unwrap().is_sound());
         assert_eq!(copy.get(&7_u32.to_be_bytes()).unwrap(), Some(vec![7; 50]));
     }

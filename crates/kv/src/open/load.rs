@@ -3,8 +3,8 @@
 use pmem::Pool;
 
 use crate::Step;
+use crate::checkpoint::checkpointer::{Checkpointer, List};
 use crate::checkpoint::nodes::{self, Nodes};
-use crate::checkpoint::settler::{List, Settler};
 use crate::error::{Error, Result};
 use crate::index::{Index, SLOTS};
 use crate::media::checkpoint::Checkpoint;
@@ -25,7 +25,7 @@ pub(super) fn load(
     options: &Options,
     space: &Space,
     checkpoint: &Checkpoint,
-    settler: &mut Settler,
+    checkpointer: &mut Checkpointer,
     index: &mut Index,
 ) -> Result<()> {
     let key = &pool.checksum_key(space.offset(0));
@@ -37,7 +37,7 @@ pub(super) fn load(
     // Of the root that was read last: where it is, what it says of those it names, and their checksums, but for that of the next one.
     let mut before: Option<(u32, u64, Vec<u64>)> = None;
     while root != 0 {
-        take(&mut settler.nodes, space, root, 1)?;
+        take(&mut checkpointer.nodes, space, root, 1)?;
         let (node, _) = nodes::read(pool, key, space, root, ROOT)?;
         match before.take() {
             None if proves && node.checksum != checkpoint.root_checksum => return Err(stale(space, root)),
@@ -49,11 +49,11 @@ pub(super) fn load(
             }
             _ => {}
         }
-        settler.roots.push(root);
+        checkpointer.roots.push(root);
         let mut list_checksums = Vec::with_capacity(FANOUT);
         let of_root = node;
         for list in of_root.numbers() {
-            take(&mut settler.nodes, space, list, 1)?;
+            take(&mut checkpointer.nodes, space, list, 1)?;
             let (node, _) = nodes::read(pool, key, space, list, CHUNK)?;
             let (list_checksum, children) = (node.checksum, node.children);
             list_checksums.push(list_checksum);
@@ -72,12 +72,12 @@ pub(super) fn load(
                     return Err(damaged(space, *number, "its first key is out of order"));
                 }
                 let span = Node::span(fence.len());
-                take(&mut settler.nodes, space, *number, span)?;
+                take(&mut checkpointer.nodes, space, *number, span)?;
                 if span > 1 {
-                    settler.long.insert(*number, span);
+                    checkpointer.long.insert(*number, span);
                 }
                 entries += u64::from(node.count);
-                chunk.push((fence.clone(), load_leaf(pool, options, space, index, settler, *number, &node)?));
+                chunk.push((fence.clone(), load_leaf(pool, options, space, index, checkpointer, *number, &node)?));
                 checksums.push(node.checksum);
                 last = Some(fence);
             }
@@ -86,7 +86,7 @@ pub(super) fn load(
                 return Err(stale(space, list));
             }
             let list = List { leaves: numbers.clone(), children, node: list, checksum: list_checksum };
-            settler.chunks.insert(*first, list);
+            checkpointer.chunks.insert(*first, list);
             chunks.push(chunk);
             options.progress.tell(Part::Index, entries, checkpoint.entries.max(entries));
         }
@@ -102,7 +102,7 @@ pub(super) fn load(
     if chunks.is_empty() {
         return Err(damaged(space, checkpoint.root, "it is empty"));
     }
-    index.load(chunks, entries - settler.left_out);
+    index.load(chunks, entries - checkpointer.left_out);
     Ok(())
 }
 
@@ -111,7 +111,7 @@ fn load_leaf(
     options: &Options,
     space: &Space,
     index: &Index,
-    settler: &mut Settler,
+    checkpointer: &mut Checkpointer,
     number: u32,
     node: &Node,
 ) -> Result<u32> {
@@ -124,7 +124,7 @@ fn load_leaf(
         };
         let before = words.len();
         words.retain(is_known);
-        settler.left_out += (before - words.len()) as u64;
+        checkpointer.left_out += (before - words.len()) as u64;
     }
     for word in words.iter().copied() {
         let segment = space.number(word.offset()).map(|segment| (segment, space.used(segment)));
@@ -132,13 +132,13 @@ fn load_leaf(
             return Err(damaged(space, number, "it leads to a place that is in no log"));
         };
         let place = Mark { sequence, at: word.offset() - space.offset(segment) };
-        let proven = &mut settler.proven[writer];
+        let proven = &mut checkpointer.proven[writer];
         *proven = (*proven).max(Some(place));
         space.add_live(segment, word.space());
         if word.is_tombstone() {
             // One that cannot be read stays.
             if let Ok(record) = Record::at(Claim::Opening, pool, pool, word.offset()) {
-                settler.tombstones.push(Tombstone {
+                checkpointer.tombstones.push(Tombstone {
                     key: record.key().into(),
                     word,
                     ts: record.header.ts,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use pmem::Pool;
 
 use crate::Step;
-use crate::checkpoint::settler::Settler;
+use crate::checkpoint::checkpointer::Checkpointer;
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::index::Index;
@@ -80,21 +80,21 @@ pub(crate) fn open(pool: &Pool, options: &Options) -> Result<Core> {
     let options = Options { segment: checkpoint.segment_bytes, ..options.clone() };
     options.check_values()?;
     let space = Space::new(pool, &options, data, table)?;
-    let mut settler = Settler::new(cell);
+    let mut checkpointer = Checkpointer::new(cell);
     let mut index = Index::new(pool);
     let mut damaged = None;
     if checkpoint.root != 0 {
-        match load::load(pool, &options, &space, &checkpoint, &mut settler, &mut index) {
+        match load::load(pool, &options, &space, &checkpoint, &mut checkpointer, &mut index) {
             Err(error @ Error::Damaged { .. }) if options.salvage && !pool.is_read_only() => {
-                (settler, index) = (Settler::new(settler.cell), Index::new(pool));
+                (checkpointer, index) = (Checkpointer::new(checkpointer.cell), Index::new(pool));
                 space.clear_live();
                 damaged = Some(error);
             }
             other => other?,
         }
     }
-    let left_out = settler.left_out;
-    let mut core = assemble(pool, &options, &checkpoint, index, space, (place, settler))?;
+    let left_out = checkpointer.left_out;
+    let mut core = assemble(pool, &options, &checkpoint, index, space, (place, checkpointer))?;
     if let Some(error) = &damaged {
         tracing::warn!(%error, "the index is made anew of what the logs have");
         salvage::salvage(&core)?;
@@ -125,8 +125,8 @@ fn replay(core: &Core) -> Result<Vec<CutLog>> {
         }
     }
     let (checkpoint, proven) = {
-        let mut settler = core.settler.lock();
-        (settler.cell.get(), std::mem::take(&mut settler.proven))
+        let mut checkpointer = core.checkpointer.lock();
+        (checkpointer.cell.get(), std::mem::take(&mut checkpointer.proven))
     };
     let mut clock = checkpoint.clock;
     let pin = core.active.pin()?;
@@ -196,10 +196,10 @@ fn replay(core: &Core) -> Result<Vec<CutLog>> {
     drop(pin);
     core.bound.restart(kept.last);
     core.active.raise(clock);
-    let mut settler = core.settler.lock();
-    settler.unripe.append(&mut dead);
-    settler.tombstones.append(&mut tombstones);
-    drop(settler);
+    let mut checkpointer = core.checkpointer.lock();
+    checkpointer.unripe.append(&mut dead);
+    checkpointer.tombstones.append(&mut tombstones);
+    drop(checkpointer);
     // A segment is free if nothing in it is live and its log does not go on there.
     let current: Vec<Option<u32>> = (0..WRITERS).map(|w| core.writers.get(w).log.lock().segment()).collect();
     let marks: Vec<Mark> = (0..WRITERS).map(|w| Mark::from_word(checkpoint.marks[w])).collect();
@@ -210,7 +210,7 @@ fn replay(core: &Core) -> Result<Vec<CutLog>> {
                 // It may hold transactions that supersede what the checkpoint leads to.
                 || sequence >= marks[writer].sequence && holds_records(core, number)
         }
-        Use::Nodes => core.settler.lock().nodes.has_segment(number),
+        Use::Nodes => core.checkpointer.lock().nodes.has_segment(number),
         _ => false,
     };
     let kept: Vec<bool> = (0..core.space.count()).map(keeps).collect();
@@ -230,7 +230,7 @@ fn replay(core: &Core) -> Result<Vec<CutLog>> {
                 core.space.clear_word(number)?;
             }
         }
-        if !core.failpoints.skips(Step::SettleRead) {
+        if !core.failpoints.skips(Step::PersistRead) {
             // The records are flushed already. All of this must be persistent before anybody sees it.
             core.space.flush_table()?;
             core.pool.drain()?;

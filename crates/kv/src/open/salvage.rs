@@ -21,9 +21,9 @@ pub(super) fn salvage(core: &Core) -> Result<()> {
         reading.apply(record, &mut dead, &mut tombstones)
     })?;
     core.active.raise(clock);
-    let mut settler = core.settler.lock();
-    settler.unripe.append(&mut dead);
-    settler.tombstones.append(&mut tombstones);
+    let mut checkpointer = core.checkpointer.lock();
+    checkpointer.unripe.append(&mut dead);
+    checkpointer.tombstones.append(&mut tombstones);
     Ok(())
 }
 

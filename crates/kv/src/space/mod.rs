@@ -248,7 +248,7 @@ impl Space {
         }
         let has_log = |number| matches!(self.used(number), Use::Log { .. });
         debug_assert!(
-            need != Need::Settle || !(0..state.count).any(has_log),
+            need != Need::Checkpoint || !(0..state.count).any(has_log),
             "a checkpoint has no nodes: see `reserve`; {:?}",
             self.reserve
         );

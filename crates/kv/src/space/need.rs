@@ -6,7 +6,7 @@ use crate::error::Error;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Need {
     /// For a checkpoint.
-    Settle,
+    Checkpoint,
     /// For the last few versions in a segment, so that such a transaction finds room.
     Last,
     /// For other versions that are moved for it.

@@ -34,7 +34,7 @@ pub(crate) fn kept(need: Need, count: u32) -> u64 {
     // One transaction that takes out as much as it can say with a thirty-second of the store.
     let deletions = moving + of(32).max(1);
     match need {
-        Need::Settle | Need::Last => 0,
+        Need::Checkpoint | Need::Last => 0,
         // One segment is enough to empty others into, one after the other. What a transaction had locked stays behind in them, and goes to one more.
         Need::Rescue => 1,
         // What is moved makes room for them.
@@ -82,7 +82,7 @@ impl Reserve {
         let begun = self.begun.load(Relaxed);
         let to_rewrite = owed(leaves + 2 * new(begun), &self.free);
         let owed = match need {
-            Need::Settle => 0,
+            Need::Checkpoint => 0,
             Need::Data | Need::Repeat => {
                 owed(2 * (leaves + new(begun + u64::from(wanted))) + lists, &self.nodes).max(to_rewrite)
             }

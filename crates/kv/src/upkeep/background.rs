@@ -81,21 +81,21 @@ impl Ages {
     }
 }
 
-/// Notices that nothing more comes: then what is there is settled, so that a restart has nothing to do, and space comes back.
+/// Notices that nothing more comes: then a checkpoint is made, so that a restart has nothing to do, and space comes back.
 #[derive(Default)]
 struct Idle {
     last: u64,
-    settled: u64,
+    checkpointed: u64,
 }
 
 impl Idle {
     fn is_due(&mut self, core: &Core) -> bool {
         let now = core.active.now();
-        let quiet = now == self.last && (now != self.settled || core.unfinished.load(Acquire));
+        let quiet = now == self.last && (now != self.checkpointed || core.unfinished.load(Acquire));
         self.last = now;
         if quiet {
             // The checkpoint itself moves the clock.
-            self.settled = now + 1;
+            self.checkpointed = now + 1;
         }
         quiet
     }
@@ -144,32 +144,32 @@ mod tests {
     /// A thread that commits does not wait for a checkpoint that takes its time, nor for one of its own behind it.
     #[test]
     fn commits_go_on_behind_a_keeper_that_cannot_keep_up() {
-        const SETTLE: u64 = 256 << 10;
+        const ENOUGH: u64 = 256 << 10;
         let memory = std::path::Path::new("/dev/shm");
         let dir = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }.unwrap();
-        let store = Options::new().settle_bytes(SETTLE).create(dir.path().join("store")).unwrap();
+        let store = Options::new().checkpoint_bytes(ENOUGH).create(dir.path().join("store")).unwrap();
         let (done, is_done) = channel();
         std::thread::scope(|threads| {
             // As if it had much to do.
-            let settling = store.core.settler.lock();
+            let checkpointing = store.core.checkpointer.lock();
             let checkpoints = store.stats().checkpoints;
             threads.spawn(|| {
                 // Four and a half times what is worth one.
-                let puts = SETTLE * 9 / 2 / 4096;
+                let puts = ENOUGH * 9 / 2 / 4096;
                 let all = (0..puts).try_for_each(|n| store.put(&n.to_be_bytes(), &[7; 4000]).map(drop));
                 done.send(all.map(|()| puts)).unwrap();
             });
             let all = is_done.recv_timeout(Duration::from_secs(60));
             let made = store.stats().checkpoints - checkpoints;
-            drop(settling);
+            drop(checkpointing);
             assert!(matches!(all, Ok(Ok(_))) && made == 0, "{all:?}, {made} checkpoints");
         });
         let behind = |store: &crate::Store| {
-            let (written, settled) = (&store.core.written, &store.core.settled);
-            written.load(super::Acquire) - settled.load(super::Acquire)
+            let (written, checkpointed) = (&store.core.written, &store.core.checkpointed);
+            written.load(super::Acquire) - checkpointed.load(super::Acquire)
         };
         for _ in 0..1000 {
-            if behind(&store) < SETTLE {
+            if behind(&store) < ENOUGH {
                 return;
             }
             store.core.background.call_and_wait();

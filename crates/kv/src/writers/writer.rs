@@ -132,7 +132,7 @@ impl Log {
             sequence: mark.sequence,
             at: 0,
             limit: 0,
-            level: Need::Settle,
+            level: Need::Checkpoint,
             open: 0,
             link,
             end: Mark::START,
@@ -158,7 +158,7 @@ impl Log {
     pub(crate) fn resume(&mut self, space: &Space, segment: u32, limit: u64) {
         (self.segment, self.base, self.limit) = (segment, space.offset(segment), limit);
         // What it was for is no longer known.
-        self.set_level(space, Need::Settle);
+        self.set_level(space, Need::Checkpoint);
         self.at = self.behind(space, self.at);
     }
 
@@ -179,7 +179,7 @@ impl Log {
     pub(crate) fn end_segment(&mut self, space: &Space) {
         if self.limit > 0 || self.was_cut() {
             (self.limit, self.at) = (0, 0);
-            self.set_level(space, Need::Settle);
+            self.set_level(space, Need::Checkpoint);
             // Before its mark from now on. The number is left out.
             self.sequence = self.sequence.saturating_add(1);
         }
@@ -346,7 +346,7 @@ impl Log {
         let what = Use::Log { writer: self.number, sequence, generation: self.generation };
         // What is left of the one before is no longer used.
         let before = self.level;
-        self.set_level(space, Need::Settle);
+        self.set_level(space, Need::Checkpoint);
         let taken = space.take(what, count as u32, need).inspect_err(|_| self.set_level(space, before))?;
         let Segments { first: segment, level } = taken;
         self.unnamed.push((segment, count as u32));

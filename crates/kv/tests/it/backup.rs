@@ -65,7 +65,8 @@ fn pairs_are_loaded_in_any_order() {
 fn a_backup_beside_writers_is_its_snapshot() {
     const ACCOUNTS: u64 = 500;
     let dir = crate::memory();
-    let store = Options::new().segment_bytes(64 << 10).settle_bytes(1 << 20).create(dir.path().join("store")).unwrap();
+    let store =
+        Options::new().segment_bytes(64 << 10).checkpoint_bytes(1 << 20).create(dir.path().join("store")).unwrap();
     let key = |n: u64| format!("account{n:04}").into_bytes();
     let read = |value: &[u8]| u64::from_le_bytes(value[..8].try_into().unwrap());
     let value = |sum: u64| [&sum.to_le_bytes()[..], &[sum as u8; 400]].concat();

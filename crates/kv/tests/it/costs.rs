@@ -1,4 +1,4 @@
-//! What a commit costs, counted: barriers, and bytes written to the media. Settling included.
+//! What a commit costs, counted: barriers, and bytes written to the media. Checkpoints included.
 
 use kv::{Batch, Keys, Options, Store};
 
@@ -13,7 +13,7 @@ fn key(n: u64) -> Vec<u8> {
 
 fn store(dir: &tempfile::TempDir) -> Store {
     // Checkpoints are made by the thread that commits, so that all is counted in one place.
-    Options::new().background(false).settle_bytes(4 << 20).create(dir.path().join("store")).unwrap()
+    Options::new().background(false).checkpoint_bytes(4 << 20).create(dir.path().join("store")).unwrap()
 }
 
 fn batch(writes: u64, round: u64, value: &[u8]) -> Batch {
@@ -60,7 +60,7 @@ fn a_commit_is_one_barrier_and_its_records() {
 }
 
 #[test]
-fn settling_is_three_barriers_for_thousands_of_commits() {
+fn a_checkpoint_is_three_barriers_for_thousands_of_commits() {
     let dir = crate::memory();
     let store = store(&dir);
     let value = [7; 1024];

@@ -36,7 +36,7 @@ fn all(store: &Store) -> BTreeMap<Vec<u8>, Vec<u8>> {
 }
 
 #[test]
-fn settled_values_that_went_bad_are_named_and_can_be_dropped() {
+fn corrupt_values_behind_a_checkpoint_are_named_and_can_be_dropped() {
     let dir = crate::memory();
     let path = dir.path().join("store");
     let store = options().create(&path).unwrap();
@@ -217,7 +217,7 @@ fn a_damaged_record_in_a_log_that_goes_on_is_a_loss() {
     for n in 0..50 {
         store.put(&key(n), &value(n)).unwrap();
     }
-    store.abandon(); // not settled
+    store.abandon(); // not checkpointed
     let whole = std::fs::read(&path).unwrap();
     for (n, lost) in [(0, true), (20, true), (48, true), (49, false)] {
         std::fs::write(&path, &whole).unwrap();

@@ -180,7 +180,7 @@ fn run(seed: u64, rounds: usize, step: Option<Step>, met: &mut Met) {
     let dir = crate::memory();
     // In short segments places of versions are soon used again.
     let segment = if seed % 8 < 4 { 64 << 10 } else { 4 << 10 };
-    let options = Options::new().segment_bytes(segment).settle_bytes(64 << 10).background(false).transactions(8);
+    let options = Options::new().segment_bytes(segment).checkpoint_bytes(64 << 10).background(false).transactions(8);
     let file = || pmem::Options::new().domain(DomainChoice::File);
     let options = match seed % 4 {
         0 => options,

@@ -131,7 +131,7 @@ impl<'s> Open<'s> {
 }
 
 fn small(options: Options) -> Options {
-    options.segment_bytes(4 << 10).settle_bytes(16 << 10).transactions(64)
+    options.segment_bytes(4 << 10).checkpoint_bytes(16 << 10).transactions(64)
 }
 
 // ---- threads ------------------------------------------------------------------------------------------------------

@@ -384,7 +384,7 @@ fn a_key_is_not_missed_where_another_one_of_its_hash_was() {
 /// One key is put and deleted in turn, so that places of tombstones are tombstones' again. While upkeep is kept from some of them by a transaction that has the
 /// key, their places are given away; the one that is there then is in sight of a snapshot.
 fn a_snapshot_loses_its_key(step: Option<Step>, seed: u64) -> bool {
-    let own = own(without(small().segment_bytes(4 << 10).settle_bytes(1 << 20).background(false), step));
+    let own = own(without(small().segment_bytes(4 << 10).checkpoint_bytes(1 << 20).background(false), step));
     let (store, mut lost) = (&own.store, false);
     let (put, delete) = (|| store.put(b"key", b"value").unwrap(), || store.delete(b"key").unwrap());
     for round in 0..4 {
@@ -491,7 +491,7 @@ fn a_log_without_links_forgets_in_silence() {
         for n in 1..=3 {
             store.put(&[n], &value(n)).unwrap();
         }
-        store.abandon(); // not settled
+        store.abandon(); // not checkpointed
         let mut image = std::fs::read(&path).unwrap();
         let second = image.windows(bytes).position(|window| window == value(2)).unwrap();
         image[second] ^= 1;

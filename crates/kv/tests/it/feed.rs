@@ -18,7 +18,7 @@ fn who_follows_groups_sees_them_in_order_too() {
 fn follow(options: &Options) {
     let dir = crate::memory();
     let store =
-        options.clone().segment_bytes(64 << 10).settle_bytes(256 << 10).create(dir.path().join("store")).unwrap();
+        options.clone().segment_bytes(64 << 10).checkpoint_bytes(256 << 10).create(dir.path().join("store")).unwrap();
     let mut changes = store.changes().unwrap();
     let done = AtomicBool::new(false);
     let mut copy: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();

@@ -36,7 +36,7 @@ pub(crate) fn own(options: Options) -> Own {
 
 pub(crate) fn small() -> Options {
     // Checkpoints come often.
-    Options::new().segment_bytes(64 << 10).settle_bytes(256 << 10).transactions(64)
+    Options::new().segment_bytes(64 << 10).checkpoint_bytes(256 << 10).transactions(64)
 }
 
 /// How it is used: through `begin` and `transact` alike.

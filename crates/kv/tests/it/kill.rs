@@ -14,7 +14,7 @@ const PLACE: &str = "CAIRN_KV_KILL";
 
 fn options(bound: u32) -> Options {
     let durability = if bound == 0 { Durability::Durable } else { Durability::Bounded(bound) };
-    Options::new().segment_bytes(64 << 10).settle_bytes(512 << 10).durability(durability)
+    Options::new().segment_bytes(64 << 10).checkpoint_bytes(512 << 10).durability(durability)
 }
 
 fn key(thread: u64, n: u64) -> Vec<u8> {

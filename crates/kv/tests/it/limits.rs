@@ -12,8 +12,10 @@ fn key(n: u64) -> Vec<u8> {
 #[test]
 fn a_snapshot_that_is_too_old_is_told_and_loses_nothing_it_was_shown() {
     let dir = crate::memory();
-    let options =
-        Options::new().segment_bytes(64 << 10).settle_bytes(64 << 10).max_snapshot_age(Some(Duration::from_secs(2)));
+    let options = Options::new()
+        .segment_bytes(64 << 10)
+        .checkpoint_bytes(64 << 10)
+        .max_snapshot_age(Some(Duration::from_secs(2)));
     let store = options.create(dir.path().join("store")).unwrap();
     let first = vec![1; 1000];
     (0..100).for_each(|n| assert!(!store.put(&key(n), &first).unwrap()));

@@ -7,7 +7,7 @@ use kv::{Isolation, Keys, Options, Store};
 use proptest::prelude::*;
 
 fn small() -> Options {
-    Options::new().segment_bytes(64 << 10).settle_bytes(256 << 10).background(false)
+    Options::new().segment_bytes(64 << 10).checkpoint_bytes(256 << 10).background(false)
 }
 
 #[derive(Clone, Debug)]
@@ -151,7 +151,8 @@ fn many_keys_survive_closing_and_killing() {
 #[test]
 fn overwriting_takes_no_more_space() {
     let dir = crate::memory();
-    let store = Options::new().segment_bytes(64 << 10).settle_bytes(1 << 20).create(dir.path().join("store")).unwrap();
+    let store =
+        Options::new().segment_bytes(64 << 10).checkpoint_bytes(1 << 20).create(dir.path().join("store")).unwrap();
     let mut most = 0;
     for round in 0..200u64 {
         for n in 0..1000u64 {

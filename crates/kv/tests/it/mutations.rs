@@ -47,12 +47,12 @@ struct Plan {
     writes: usize,
     /// Which key a write is of, and whether a checkpoint follows.
     key: fn(usize) -> usize,
-    settles: fn(usize) -> bool,
+    checkpoints: fn(usize) -> bool,
 }
 
 impl Plan {
     const fn new(name: &'static str, writes: usize) -> Self {
-        Self { name, writes, key: |n| n * 7 % 90, settles: |n| n % 150 == 100 }
+        Self { name, writes, key: |n| n * 7 % 90, checkpoints: |n| n % 150 == 100 }
     }
 }
 
@@ -81,7 +81,7 @@ fn made(plan: Plan, closed: bool) -> Made {
         if n % 60 == 30 {
             older.push(std::fs::read(&path).unwrap());
         }
-        if (plan.settles)(n) {
+        if (plan.checkpoints)(n) {
             store.checkpoint().unwrap();
             older.push(std::fs::read(&path).unwrap());
         }
@@ -314,7 +314,7 @@ fn each_page_goes_back(made: &Made, without: Option<Step>) -> (usize, Vec<String
 fn no_page_goes_back_unnoticed() {
     let mut all = 0;
     // One leaf of many, written again and again: its node, and those above, come to places where they were before.
-    let hot = Plan { key: |n| if n < 400 { n } else { 7 }, settles: |n| n >= 399, ..Plan::new("hot", 460) };
+    let hot = Plan { key: |n| if n < 400 { n } else { 7 }, checkpoints: |n| n >= 399, ..Plan::new("hot", 460) };
     for (plan, step) in
         [(Plan::new("few", 60), Step::Watermark), (Plan::new("many", 520), Step::Watermark), (hot, Step::ProveNodes)]
     {

@@ -16,7 +16,7 @@ fn store(dir: &tempfile::TempDir) -> Store {
     Options::new().segment_bytes(64 << 10).background(false).create(dir.path().join("store")).unwrap()
 }
 
-fn settle(store: &Store) {
+fn checkpoint(store: &Store) {
     (0..4).for_each(|_| store.checkpoint().unwrap());
 }
 
@@ -54,7 +54,7 @@ fn a_leaf_that_takes_in_others_is_not_read_twice() {
         }
         (0..3000).step_by(16).for_each(|n| drop(model.insert(key(n), vec![])));
         let range = Keys { reverse, ..Keys::all() };
-        let found = read(&store, range.clone(), after, || settle(&store));
+        let found = read(&store, range.clone(), after, || checkpoint(&store));
         assert_eq!(found, expected(&model, &range), "{reverse} {after}");
     }
 }
@@ -166,7 +166,7 @@ fn what_is_scanned_is_written_together_once() {
     let dir = crate::memory();
     let store = store(&dir);
     scattered(&store, KEYS);
-    settle(&store);
+    checkpoint(&store);
     assert_eq!(store.stats().moved, 0, "nobody has scanned");
     scan_often(&store);
     let before = store.stats();
@@ -176,9 +176,9 @@ fn what_is_scanned_is_written_together_once() {
     // Those of a checkpoint, one for each 256 versions, and two of the pool's directory where the file gets longer.
     let longer = 2 * u64::from(after.segments > before.segments);
     assert_eq!(after.pool.drains - before.pool.drains, 3 + KEYS.div_ceil(256) + longer);
-    settle(&store);
+    checkpoint(&store);
     scan_often(&store);
-    settle(&store);
+    checkpoint(&store);
     assert_eq!(store.stats().moved, KEYS, "they are neighbours by now");
     let model: Model = (0..KEYS).map(|n| (key(n), b"a short value".to_vec())).collect();
     assert_eq!(read(&store, Keys::all(), 0, || ()), expected(&model, &Keys::all()));
@@ -190,9 +190,9 @@ fn whole_scans_of_long_values_and_checks_move_nothing() {
     let dir = crate::memory();
     let store = store(&dir);
     (0..1000).for_each(|n| assert!(!store.put(&key(n * 1009 % 1000), &[7; 600]).unwrap()));
-    settle(&store);
+    checkpoint(&store);
     scan_often(&store);
-    settle(&store);
+    checkpoint(&store);
     assert_eq!(store.stats().moved, 0);
 }
 
@@ -206,8 +206,8 @@ fn scans_of_short_values_between_long_ones_move_nothing() {
         store.put(&key, &[7; 40]).unwrap();
         store.put(&[&key[..], b"+"].concat(), &[7; 70_000]).unwrap();
     }
-    settle(&store);
+    checkpoint(&store);
     scan_often(&store);
-    settle(&store);
+    checkpoint(&store);
     assert_eq!(store.stats().moved, 0);
 }

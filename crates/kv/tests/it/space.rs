@@ -199,7 +199,8 @@ const LIVE: u64 = KEYS * (40u64 + 24 + 100).next_multiple_of(16);
 #[test]
 fn versions_kept_for_a_reader_go_with_it() {
     let dir = crate::memory();
-    let store = Options::new().segment_bytes(SEGMENT).settle_bytes(4 << 20).create(dir.path().join("store")).unwrap();
+    let store =
+        Options::new().segment_bytes(SEGMENT).checkpoint_bytes(4 << 20).create(dir.path().join("store")).unwrap();
     store.load((0..KEYS).map(|n| (name(n), value(n, 0)))).unwrap();
     store.checkpoint().unwrap();
     let before = store.stats();
@@ -273,7 +274,7 @@ fn what_is_spared_is_paid_for_by_moving() {
     let of = |spare: u32| {
         let dir = crate::memory();
         let options =
-            Options::new().segment_bytes(SEGMENT).settle_bytes(512 << 10).background(false).spare_percent(spare);
+            Options::new().segment_bytes(SEGMENT).checkpoint_bytes(512 << 10).background(false).spare_percent(spare);
         let store = options.create(dir.path().join("store")).unwrap();
         let mut random = Random(5);
         let (mut most, mut model) = (0, Model::new());

@@ -9,7 +9,7 @@ use pmem::DomainChoice;
 fn money_is_neither_made_nor_lost() {
     let dir = crate::memory();
     let path = dir.path().join("store");
-    let store = Options::new().segment_bytes(64 << 10).settle_bytes(1 << 20).create(&path).unwrap();
+    let store = Options::new().segment_bytes(64 << 10).checkpoint_bytes(1 << 20).create(&path).unwrap();
     const ACCOUNTS: u64 = 10;
     let key = |n: u64| format!("account{n:03}").into_bytes();
     for n in 0..ACCOUNTS {

@@ -70,7 +70,7 @@ impl Leading {
             return Ok(());
         }
         self.install(posting, head, config, pump)?;
-        if config.before.is_some() { self.install(posting, head, &config.settled(), pump) } else { Ok(()) }
+        if config.before.is_some() { self.install(posting, head, &config.concluded(), pump) } else { Ok(()) }
     }
 
     /// Tells all live copies, but one that joins, which knows it, and the own image, which copies there are now. Nothing is under way meanwhile: the caller holds the posting. If too few know it in

@@ -470,7 +470,7 @@ impl Log {
         };
         // Flushes from the head to the end, and erases what begins behind. Persistent with the first barrier of the promise, before the superline vouches for it.
         let walk = Walk { lsn: end.lsn, position: end.position, epoch, opened: [].into(), records: 0, bytes: 0 };
-        Reader::new(pool, &self.region, &self.geometry, &self.key, line, failpoints).shared().settle(&walk)?;
+        Reader::new(pool, &self.region, &self.geometry, &self.key, line, failpoints).shared().persist_read(&walk)?;
         if failpoints.skips(Step::ConfigFirst) {
             self.cell.update_mirrored(&Superline { epoch, ..line })?;
         }

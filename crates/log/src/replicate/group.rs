@@ -79,7 +79,7 @@ pub(super) struct Group {
 
 /// What a step brought.
 #[derive(Default)]
-pub(super) struct Settled {
+pub(super) struct Advance {
     /// These records are committed.
     pub(super) committed: Option<Claimed>,
 }
@@ -159,11 +159,11 @@ impl Group {
     }
 
     /// These are in the leader's own image.
-    pub(super) fn local(&mut self, done: &Claimed) -> Settled {
+    pub(super) fn local(&mut self, done: &Claimed) -> Advance {
         for batch in self.batches.iter_mut().filter(|b| done.contains(&b.claimed)) {
             batch.local = Local::Done;
         }
-        self.settle()
+        self.advance()
     }
 
     /// True if enough copies have this batch and all before it, whatever the leader's own image has.
@@ -172,8 +172,8 @@ impl Group {
         self.over.is_some() || self.have(through) >= needed
     }
 
-    fn settle(&mut self) -> Settled {
-        let mut settled = Settled::default();
+    fn advance(&mut self) -> Advance {
+        let mut advance = Advance::default();
         while self.over.is_none()
             && let Some(front) = self.batches.front()
             && front.local == Local::Done
@@ -185,9 +185,9 @@ impl Group {
                 break;
             }
             let last = self.batches.pop_front().map(|b| b.claimed);
-            settled.committed = settled.committed.map_or(last.clone(), |first| Some(first.through(last.as_ref())));
+            advance.committed = advance.committed.map_or(last.clone(), |first| Some(first.through(last.as_ref())));
         }
-        settled
+        advance
     }
 
     // ---- waiting ----------------------------------------------------------------------------------------------
@@ -234,12 +234,12 @@ impl Group {
     }
 
     /// A copy has all records through `lsn`.
-    pub(super) fn acknowledged(&mut self, peer: usize, lsn: u64) -> Settled {
+    pub(super) fn acknowledged(&mut self, peer: usize, lsn: u64) -> Advance {
         let peer = &mut self.peers[peer];
         if peer.state == CopyState::Live {
             peer.acked = peer.acked.max(lsn);
         }
-        self.settle()
+        self.advance()
     }
 
     /// A copy knows where the log begins.
@@ -324,8 +324,8 @@ mod tests {
         assert!(group.local(&taken).committed.is_none() || group.write_quorum == 1);
     }
 
-    fn through(settled: &Settled) -> Option<u64> {
-        settled.committed.as_ref().map(Claimed::to)
+    fn through(advance: &Advance) -> Option<u64> {
+        advance.committed.as_ref().map(Claimed::to)
     }
 
     #[test]

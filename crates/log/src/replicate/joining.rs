@@ -245,8 +245,8 @@ impl Joining<'_> {
         leading.change(&mut posting, head, &config, &mut self.pump)?;
         if config.before.is_some() {
             let config = leading.config.lock().clone();
-            let settled = self.installed(Request::Install { head, end, config, origin });
-            if let Err(why) = settled {
+            let installed = self.installed(Request::Install { head, end, config, origin });
+            if let Err(why) = installed {
                 leading.given_up(&mut leading.group.lock(), peer, why.to_string());
                 return Err(why);
             }

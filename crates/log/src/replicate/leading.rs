@@ -13,7 +13,7 @@ use pmem::TwoSlot;
 use super::acks::{Acks, Ears, Part, Woken};
 use super::at::At;
 use super::candidate::Link;
-use super::group::{Group, Over, Settled, Until};
+use super::group::{Advance, Group, Over, Until};
 use super::members::{Config, Promise};
 use super::message::{FromCopy, Reply, Request, decode};
 use crate::error::{Error, Result};
@@ -293,7 +293,7 @@ impl Leading {
     pub(crate) fn on_event(&self, image: &Image, peer: usize, event: Event) {
         match event {
             Event::Written { imm } => {
-                self.settle(image, &mut self.group.lock(), |group| group.acknowledged(peer, group.lsn_of(peer, imm)));
+                self.advance(image, &mut self.group.lock(), |group| group.acknowledged(peer, group.lsn_of(peer, imm)));
             }
             Event::Message(bytes) => match decode::<FromCopy>(&bytes) {
                 Some(
@@ -314,7 +314,7 @@ impl Leading {
 
     /// Takes a step of the group, and says what it committed. All of it under the group's lock: a thread that has it, and finds too little there, is asleep
     /// before it gives it back, and is woken.
-    pub(super) fn settle(&self, image: &Image, group: &mut Group, step: impl FnOnce(&mut Group) -> Settled) {
+    pub(super) fn advance(&self, image: &Image, group: &mut Group, step: impl FnOnce(&mut Group) -> Advance) {
         if let Some(claimed) = step(group).committed {
             image.persisted(&claimed);
             image.advance(None);

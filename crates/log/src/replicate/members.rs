@@ -132,7 +132,7 @@ impl Config {
     }
 
     /// The copies behind the change, alone: once the joint configuration is on a write quorum of both.
-    pub(super) fn settled(&self) -> Self {
+    pub(super) fn concluded(&self) -> Self {
         Self { before: None, ..self.clone() }.later(2)
     }
 
@@ -329,12 +329,12 @@ mod tests {
             joint.check().expect("both can be");
             let kept = Promise::new(&layout, 2).with_config(0, 5, &joint, Origin::default()).config(5);
             assert_eq!(kept.as_ref(), Some(&joint));
-            assert_eq!(joint.settled().ids, to);
+            assert_eq!(joint.concluded().ids, to);
             for readers in 0..1_u32 << 7 {
                 let reads = |id: u64| readers >> (id - 1) & 1 == 1;
                 let writes = |id: u64| !reads(id);
                 if joint.can_read(reads) {
-                    assert!(!old.can_write(writes) && !joint.settled().can_write(writes), "{readers:b}");
+                    assert!(!old.can_write(writes) && !joint.concluded().can_write(writes), "{readers:b}");
                 }
             }
         }
@@ -363,7 +363,7 @@ mod tests {
                 for other in sets(5) {
                     let meet = || (1..=5).any(|id| has(id) && other(id));
                     assert!(!old.can_read(other) || meet());
-                    assert!(!joint.settled().can_write(other) || meet());
+                    assert!(!joint.concluded().can_write(other) || meet());
                 }
             }
         }
@@ -379,7 +379,7 @@ mod tests {
         assert!(config.check().is_ok());
         assert!(config.towards(vec![1, 2]).check().is_err());
         config.generation = u32::MAX;
-        assert!(config.check().is_err() && config.burned().settled().check().is_err());
+        assert!(config.check().is_err() && config.burned().concluded().check().is_err());
     }
 
     #[test]

@@ -44,7 +44,7 @@ impl Leading {
         group.posted(claimed.clone(), (self.clock)());
         if self.order == FlushOrder::Before {
             let _: Option<Claimed> = group.take_local(); // it was flushed already, and all before it by the threads that claimed them
-            self.settle(image, &mut group, |group| group.local(&claimed));
+            self.advance(image, &mut group, |group| group.local(&claimed));
         }
         for (peer, why) in lost {
             self.given_up(&mut group, peer, why);
@@ -83,7 +83,7 @@ impl Leading {
     pub(crate) fn flush_own(&self, image: &Image) -> Result<()> {
         let Some(claimed) = self.group.lock().take_local() else { return Ok(()) };
         flush(image, &claimed)?;
-        self.settle(image, &mut self.group.lock(), |group| group.local(&claimed));
+        self.advance(image, &mut self.group.lock(), |group| group.local(&claimed));
         Ok(())
     }
 

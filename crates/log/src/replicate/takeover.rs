@@ -10,7 +10,7 @@
 //! | verify | the image: is that the log? | it is: what a failing medium changed meanwhile goes no further |
 //! | repair | the image and all others | pieces that differ are written into the copies, and compared again |
 //! | install | all: this is the log, of my epoch | a write quorum has done so, of the copies before a change too if that may not be committed |
-//! | settle | after such a change: the copies behind it, alone | a write quorum of those has done so |
+//! | conclude | after such a change: the copies behind it, alone | a write quorum of those has done so |
 //!
 //! Nothing is installed unless those that promised are a write quorum, and what a change cannot complete is withdrawn: `docs/replication.md` says why both are safe.
 //!
@@ -128,7 +128,7 @@ enum Phase {
     Verify,
     CompareOthers,
     Install,
-    Settle,
+    Conclude,
 }
 
 impl Takeover {
@@ -207,7 +207,7 @@ impl Takeover {
             Phase::Fetch => self.fetched(),
             Phase::Verify => self.verified(),
             Phase::CompareOthers => self.compared_others(),
-            Phase::Install | Phase::Settle => self.installed(),
+            Phase::Install | Phase::Conclude => self.installed(),
         }
     }
 
@@ -579,7 +579,7 @@ impl Takeover {
         let alive: Vec<usize> = self.alive().collect();
         if config.before.is_some() && self.plan.failpoints.skips(Step::InstallJoint) {
             let has = |id: u64| alive.iter().any(|&c| self.plan.ids[c] == id);
-            self.after = if config.can_write(has) { Some(config.settled()) } else { config.withdrawn() };
+            self.after = if config.can_write(has) { Some(config.concluded()) } else { config.withdrawn() };
         }
         self.install_at(Phase::Install, alive)
     }
@@ -605,7 +605,7 @@ impl Takeover {
         let config = self.config();
         let all = self.plan.make.is_none() || config.ids.iter().all(|&id| has(id));
         let next = if config.can_write(has) {
-            Some(config.settled())
+            Some(config.concluded())
         } else {
             self.can_withdraw(&config, has).then(|| config.withdrawn()).flatten()
         };
@@ -615,7 +615,7 @@ impl Takeover {
         };
         if config.before.is_some() {
             self.after = Some(next);
-            return Ok(Progress::Ask(self.install_at(Phase::Settle, live)));
+            return Ok(Progress::Ask(self.install_at(Phase::Conclude, live)));
         }
         Ok(Progress::Taken(Taken { head: self.head, end: self.end, live, config, in_doubt: self.in_doubt }))
     }

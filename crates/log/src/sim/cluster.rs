@@ -114,7 +114,7 @@ impl Cluster {
         Ok((Self { network, node, log, hears, others, on }, recovered))
     }
 
-    /// The leader's handle. What waits for copies never returns: here they do what they do when they are [attended](Self::settle).
+    /// The leader's handle. What waits for copies never returns: here they do what they do when they are [attended](Self::catch_up).
     pub fn log(&self) -> &Log {
         &self.log
     }
@@ -135,9 +135,9 @@ impl Cluster {
     /// Those of a force, and of a copy.
     pub fn force(&mut self) -> Result<()> {
         self.log.post()?;
-        self.settle()?;
+        self.catch_up()?;
         self.log.post_parts(true)?;
-        self.settle()?;
+        self.catch_up()?;
         self.log.check_leading()
     }
 
@@ -145,7 +145,7 @@ impl Cluster {
     ///
     /// # Errors
     /// A copy's.
-    pub fn settle(&mut self) -> Result<()> {
+    pub fn catch_up(&mut self) -> Result<()> {
         let Self { network, log, hears, others, on, .. } = self;
         while network.step().is_some() {
             attend(others, *on)?;

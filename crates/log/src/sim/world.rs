@@ -252,11 +252,11 @@ impl World {
         if posts {
             leader.log.post_parts(flushes).map_err(broken)?;
         }
-        self.settle(at)
+        self.catch_up(at)
     }
 
     /// What is durable by now is acknowledged.
-    fn settle(&mut self, at: usize) -> std::result::Result<(), String> {
+    fn catch_up(&mut self, at: usize) -> std::result::Result<(), String> {
         let Some(leader) = self.nodes[at].leader() else { return Ok(()) };
         leader.forced = leader.log.forced().get();
         let epoch = leader.log.stats().epoch;
@@ -474,7 +474,7 @@ impl World {
         {
             served.persist().map_err(broken)?;
         }
-        self.settle(at)
+        self.catch_up(at)
     }
 
     fn event(&mut self, at: usize, of: Of, event: Event) -> std::result::Result<(), String> {
@@ -512,7 +512,7 @@ impl World {
             _ => Ok(None),
         };
         self.outcome(at, outcome)?;
-        self.settle(at)
+        self.catch_up(at)
     }
 
     // ---- machines ---------------------------------------------------------------------------------------------

@@ -109,7 +109,7 @@ fn making_taking_over_and_reclaiming() {
     assert_eq!(machines.barriers(|m| m.cluster().log().truncate_to(last).unwrap()), [0; 3], "cleaned up");
     let reclaimed = machines.barriers(|m| {
         m.cluster().log().reclaim().unwrap();
-        m.cluster().settle().unwrap();
+        m.cluster().catch_up().unwrap();
     });
     assert_eq!(reclaimed, [2; 3], "reclaimed");
 }

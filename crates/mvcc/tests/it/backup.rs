@@ -101,7 +101,7 @@ fn a_cut_that_holds_nothing_is_found() {
     assert!(found.is_some());
 }
 
-/// Writers change every page of the store all the time, and another thread settles it.
+/// Writers change every page of the store all the time, and another thread writes it back.
 #[test]
 fn writers_faster_than_the_copier_wait_for_it() {
     let dir = memory();
@@ -128,7 +128,7 @@ fn writers_faster_than_the_copier_wait_for_it() {
         }
         scope.spawn(|| {
             while !stop.load(Relaxed) {
-                store.settle().unwrap();
+                store.write_back().unwrap();
             }
         });
         for _ in 0..3 {
@@ -228,7 +228,7 @@ fn transactions_cost_the_same_meanwhile() {
         let before = store.pool().stats();
         let raise = |tx: &mut mvcc::Tx<'_>| tx.write(clerk).map(|words| words[0] += 1);
         store.transact(Isolation::Strict, raise).unwrap();
-        store.settle().unwrap();
+        store.write_back().unwrap();
         let cost = store.pool().stats() - before;
         (cost.drains, cost.flushed_lines, cost.nt_bytes)
     };

@@ -20,7 +20,7 @@ fn store_with(dir: &tempfile::TempDir, adjust: fn(Options) -> Options) -> (Mvcc,
     let store = Mvcc::create(dir.path().join("s"), &adjust(options)).unwrap();
     let made =
         store.transact(Isolation::Strict, |tx| (0..8).map(|_| tx.alloc(&[0; 8])).collect::<tx::Result<Vec<_>>>());
-    store.settle().unwrap();
+    store.write_back().unwrap();
     (store, made.unwrap())
 }
 
@@ -99,14 +99,14 @@ fn many_changes_are_written_back_once() {
         store.transact(Isolation::Snapshot, hot).unwrap();
     }
     assert_eq!((store.stats().versions, store.stats().longest_chain), (100, 100));
-    let stats = counted(&store, || assert!(store.settle().unwrap()));
+    let stats = counted(&store, || assert!(store.write_back().unwrap()));
     // K twice, the master, W twice.
     assert_eq!(stats.drains, 5);
     let stats = store.stats();
     assert_eq!((stats.written_back, stats.objects_back), (64, 1), "one line");
     assert_eq!((stats.published, stats.longest_chain), (100, 0), "of a hundred versions");
     assert_eq!(stats.logged - logged, 6400, "a line each");
-    assert_eq!(counted(&store, || assert!(store.settle().unwrap())).drains, 0, "nothing is left");
+    assert_eq!(counted(&store, || assert!(store.write_back().unwrap())).drains, 0, "nothing is left");
     assert_eq!(store.stats().headers, 0);
     store.close().unwrap();
 }
@@ -126,13 +126,13 @@ fn a_reader_holds_up_write_back_and_nothing_else() {
     let reader = store.begin(Isolation::Serializable).unwrap();
     assert_eq!(reader.read(objects[0]).unwrap()[0], 0);
     std::thread::scope(|scope| scope.spawn(bump).join().unwrap());
-    assert!(!store.settle().unwrap(), "the reader may be looking at the master");
+    assert!(!store.write_back().unwrap(), "the reader may be looking at the master");
     assert_eq!(reader.read(objects[0]).unwrap()[0], 0);
     reader.commit().unwrap();
-    assert!(store.settle().unwrap());
+    assert!(store.write_back().unwrap());
     let snapshot = store.snapshot();
     bump();
-    assert!(store.settle().unwrap(), "a snapshot is in nobody's way");
+    assert!(store.write_back().unwrap(), "a snapshot is in nobody's way");
     assert_eq!(snapshot.read(objects[0]).unwrap()[0], 1);
     assert_eq!(store.begin(Isolation::Snapshot).unwrap().read(objects[0]).unwrap()[0], 2);
 }
@@ -152,13 +152,13 @@ fn a_snapshot_keeps_one_version_of_each_object() {
         };
         store.transact(Isolation::Snapshot, all).unwrap();
         if round % 100 == 0 {
-            assert!(store.settle().unwrap());
+            assert!(store.write_back().unwrap());
             assert_eq!(store.stats().versions, objects.len() as u64, "round {round}");
         }
     }
     assert!(objects.iter().all(|&object| snapshot.read(object).unwrap()[0] == 0));
     drop(snapshot);
-    store.settle().unwrap();
+    store.write_back().unwrap();
     assert_eq!((store.stats().versions, store.stats().headers), (0, 0));
 }
 
@@ -175,17 +175,17 @@ fn is_handed_out_late(adjust: fn(Options) -> Options) -> bool {
     let [first, second] = [objects[0], objects[1]];
     let older = store.begin(Isolation::Snapshot).unwrap();
     store.transact(Isolation::Snapshot, |tx| tx.free(first)).unwrap();
-    assert!(!store.settle().unwrap(), "the pass has collected, and waits for the older one");
+    assert!(!store.write_back().unwrap(), "the pass has collected, and waits for the older one");
     let newer = store.begin(Isolation::Snapshot).unwrap();
     older.commit().unwrap();
-    assert!(store.settle().unwrap());
+    assert!(store.write_back().unwrap());
     let made = store.transact(Isolation::Snapshot, |tx| tx.alloc(&[1u64; 8])).unwrap();
     newer.commit().unwrap(); // it began before the block went out of use
     if made == first {
         return false;
     }
     store.transact(Isolation::Snapshot, |tx| tx.free(second)).unwrap();
-    store.settle().unwrap();
+    store.write_back().unwrap();
     let make = || store.transact(Isolation::Snapshot, |tx| tx.alloc(&[1u64; 8])).unwrap();
     let made = [make(), make()];
     assert!(made.contains(&first) && made.contains(&second), "{made:?}");
@@ -223,18 +223,18 @@ fn a_header_that_was_locked_when_a_pass_came_by_is_given_up_later() {
         let older = store.begin(Isolation::Snapshot).unwrap();
         let bump = |tx: &mut mvcc::Tx<'_>| tx.write(objects[0]).map(|object| object[0] = 7);
         store.transact(Isolation::Snapshot, bump).unwrap();
-        assert!(!store.settle().unwrap(), "the pass has collected, and waits for the older one");
+        assert!(!store.write_back().unwrap(), "the pass has collected, and waits for the older one");
         let mut newer = store.begin(Isolation::Snapshot).unwrap();
         newer.write(objects[0]).unwrap()[0] = 8;
         older.commit().unwrap();
         let other = Arc::clone(&store);
-        let at = Arc::new(At { point, seen: AtomicUsize::new(0), act: move || _ = other.settle().unwrap() });
+        let at = Arc::new(At { point, seen: AtomicUsize::new(0), act: move || _ = other.write_back().unwrap() });
         set_scheduler(Some(at.clone()));
         newer.abort().unwrap();
         set_scheduler(None);
         acted += usize::from(at.seen.load(SeqCst) > point);
         drop(at);
-        store.settle().unwrap();
+        store.write_back().unwrap();
         assert_eq!((store.stats().headers, store.stats().versions), (0, 0), "at point {point}");
         assert_eq!(store.snapshot().read(objects[0]).unwrap()[0], 7);
     }

@@ -62,7 +62,7 @@ fn a_forgotten_snapshot_is_forgotten() {
     let object = store.transact(Isolation::Strict, |tx| tx.alloc(&[7u64; 8])).unwrap();
     std::mem::forget(store.snapshot());
     store.transact(Isolation::Strict, |tx| tx.free(object)).unwrap();
-    store.settle().unwrap();
+    store.write_back().unwrap();
     store.close().unwrap();
     assert!(Mvcc::open(&path, &options()).unwrap().recovery().was_clean());
 }

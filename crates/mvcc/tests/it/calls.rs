@@ -79,7 +79,7 @@ fn memory() -> tempfile::TempDir {
 fn with_sums(path: &Path, options: &Options) -> (Mvcc, PPtr<Sums>) {
     let store = Mvcc::create(path, options).unwrap();
     let sums = store.transact(Isolation::Serializable, |tx| tx.alloc(&[0u64; 64])).unwrap();
-    store.settle().unwrap();
+    store.write_back().unwrap();
     (store, sums)
 }
 
@@ -116,7 +116,7 @@ fn a_call_has_one_barrier_and_one_line() {
         store.call::<Raise>(&(sums, 1)).unwrap();
     }
     let before = (store.pool().stats(), store.stats());
-    assert!(store.settle().unwrap());
+    assert!(store.write_back().unwrap());
     let (stats, after) = (store.pool().stats() - before.0, store.stats());
     assert_eq!((after.calls, after.copied - before.1.copied), (101, 512 + 16), "the sums, and the root's cell");
     assert_eq!(after.written_back - before.1.written_back, 512 + 16);
@@ -143,7 +143,7 @@ fn calls_and_values_come_back_in_their_order() {
         store.call::<Push>(&round).unwrap();
         pushed.insert(0, round);
         if round % 4 == 0 {
-            store.settle().unwrap();
+            store.write_back().unwrap();
         }
         if round % 5 == 0 {
             store.call::<Raise>(&(sums, 7)).unwrap();
@@ -337,14 +337,14 @@ fn amplification(objects: u64, hot: u64) -> f64 {
     let store = Mvcc::create(dir.path().join("s"), &options).unwrap();
     let make = |_| store.transact(Isolation::Serializable, |tx| tx.alloc(&[0u64; 64])).unwrap();
     let all: Vec<PPtr<Sums>> = (0..objects).map(make).collect();
-    store.settle().unwrap();
+    store.write_back().unwrap();
     let before = store.pool().stats();
     for n in 0..10_000u64 {
         // Seven of eight go to the hot ones.
         let at = if n % 8 == 0 { n / 8 % objects } else { n % hot };
         store.call::<Raise>(&(all[at as usize], 1)).unwrap();
     }
-    store.settle().unwrap();
+    store.write_back().unwrap();
     let stats = store.pool().stats() - before;
     store.close().unwrap();
     (stats.flushed_lines * 64 + stats.nt_bytes) as f64 / (10_000.0 * 512.0)
@@ -367,21 +367,21 @@ fn copies_pile_up(options: &Options) -> Result<()> {
     let more =
         store.transact(Isolation::Serializable, |tx| (1..7).map(|_| tx.alloc(&[0; 64])).collect::<Result<Vec<_>>>());
     all.extend(more?);
-    store.settle()?;
+    store.write_back()?;
     let other = store.transact(Isolation::Serializable, |tx| tx.alloc(&0u64))?;
     let lasting = |store: &Mvcc| -> Result<()> {
         let reader = store.begin(Isolation::Snapshot)?;
         store.transact(Isolation::Serializable, |tx| tx.write(other).map(|number| *number += 1))?;
-        assert!(!store.settle()?, "the pass waits for the reader, and no other one copies what is called now");
+        assert!(!store.write_back()?, "the pass waits for the reader, and no other one copies what is called now");
         all.iter().try_for_each(|&sums| store.call::<Raise>(&(sums, 1)).map(drop))?;
         reader.abort()
     };
     for _ in 0..20 {
         // So that the others do not begin where the log does, and end where it ends.
         all[..2].iter().try_for_each(|&sums| store.call::<Raise>(&(sums, 1)).map(drop))?;
-        store.settle()?;
+        store.write_back()?;
         lasting(&store)?;
-        store.settle()?;
+        store.write_back()?;
         lasting(&store)?;
         store.abandon();
         store = Mvcc::open(&path, options)?;

@@ -131,7 +131,7 @@ impl Reference {
                 earlier.push(fs::read(&path).unwrap());
             }
             if number == 150 {
-                store.settle().unwrap();
+                store.write_back().unwrap();
             }
         }
         let regions = store.pool().info().regions;

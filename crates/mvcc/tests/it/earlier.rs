@@ -95,7 +95,7 @@ fn make(path: &Path) -> Mvcc {
         Ok(())
     });
     store.call::<Add>(&(shop.sums, 5)).unwrap();
-    assert!(store.settle().unwrap());
+    assert!(store.write_back().unwrap());
 
     transact(&store, |tx| (8..10).try_for_each(|number| push(tx, number)));
     transact(&store, |tx| tx.write(shop.first).map(|seven| seven.price += 1));

@@ -66,7 +66,7 @@ fn a_full_store_can_be_emptied() {
         }
         let free = |tx: &mut mvcc::Tx<'_>| made.iter().try_for_each(|&ptr| tx.free_bytes(ptr));
         store.transact(Isolation::Snapshot, free).unwrap();
-        store.settle().unwrap();
+        store.write_back().unwrap();
     }
     store.close().unwrap();
 }
@@ -144,7 +144,7 @@ fn hundreds_of_snapshots_are_kept() {
         };
         store.transact(Isolation::Snapshot, bump).unwrap();
     }
-    store.settle().unwrap();
+    store.write_back().unwrap();
     assert_eq!(store.stats().versions, 50 * 300);
     for (before, snapshot) in snapshots.iter().enumerate() {
         assert_eq!(snapshot.read(objects[7]).unwrap()[0], before as u64);
@@ -152,10 +152,10 @@ fn hundreds_of_snapshots_are_kept() {
     for gone in (0..300).rev().step_by(2) {
         snapshots.swap_remove(gone);
     }
-    store.settle().unwrap();
+    store.write_back().unwrap();
     assert_eq!(store.stats().versions, 50 * 150);
     drop(snapshots);
-    store.settle().unwrap();
+    store.write_back().unwrap();
     assert_eq!(store.stats().versions, 0);
     store.close().unwrap();
 }
@@ -165,7 +165,7 @@ fn in_the_middle(dir: &Path) -> (Vec<u8>, Vec<PPtr<[u64; 8]>>) {
     let store = Mvcc::create(dir.join("s"), &options(1 << 20)).unwrap();
     let make = |tx: &mut mvcc::Tx<'_>| (0..8).map(|_| tx.alloc(&[0u64; 8])).collect::<tx::Result<Vec<_>>>();
     let objects = store.transact(Isolation::Snapshot, make).unwrap();
-    store.settle().unwrap();
+    store.write_back().unwrap();
     let reader = store.begin(Isolation::Snapshot).unwrap();
     for round in 1..=3 {
         let all = |tx: &mut mvcc::Tx<'_>| -> tx::Result<()> {
@@ -176,7 +176,7 @@ fn in_the_middle(dir: &Path) -> (Vec<u8>, Vec<PPtr<[u64; 8]>>) {
         };
         store.transact(Isolation::Snapshot, all).unwrap();
     }
-    assert!(!store.settle().unwrap(), "the reader is in its way");
+    assert!(!store.write_back().unwrap(), "the reader is in its way");
     let file = std::fs::read(dir.join("s")).unwrap();
     drop(reader);
     store.abandon();

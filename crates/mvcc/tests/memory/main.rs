@@ -169,7 +169,7 @@ fn stays_as_it_is(is_warm: impl Fn(u64) -> bool, is_over: impl Fn(u64) -> bool) 
     let store = Mvcc::create(dir.path().join("p"), &options).unwrap();
     let mut warm: Option<Held> = None;
     churn(&store, |round| {
-        store.settle().unwrap();
+        store.write_back().unwrap();
         let (now, stats) = (Held::now(&store), store.stats());
         assert_eq!((stats.headers, stats.versions), (0, 0), "round {round}: {stats:?}");
         assert_eq!(now.live_blocks, 1, "round {round}: more than the root's, {now:?}, {stats:?}");

@@ -70,7 +70,7 @@ impl Allocator {
     }
 
     /// Blocks that are reserved, or live and not yet applied, or being freed: what a clean close has to wait for.
-    pub fn unsettled(&self) -> u64 {
+    pub fn outstanding(&self) -> u64 {
         let mut sum = 0;
         for (_, extent) in self.extents() {
             for number in 0..extent.chunks.load(Acquire) {
@@ -92,7 +92,7 @@ impl Allocator {
     /// # Errors
     /// [`Error::InUse`] while blocks are reserved or being freed, say by a transaction that was forgotten.
     pub fn close(self) -> Result<()> {
-        match self.unsettled() {
+        match self.outstanding() {
             0 => Ok(()),
             n => Err(Error::InUse { what: format!("{n} reserved blocks of heap {:?}", self.name) }),
         }

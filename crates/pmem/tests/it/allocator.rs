@@ -177,7 +177,7 @@ proptest! {
             }
         }
         let reserved = model.blocks.values().filter(|(_, committed)| !committed).count() as u64;
-        prop_assert_eq!(heap.unsettled(), reserved);
+        prop_assert_eq!(heap.outstanding(), reserved);
         let closed = heap.close();
         let expected = if reserved == 0 { closed.is_ok() } else { matches!(closed, Err(Error::InUse { .. })) };
         prop_assert!(expected);
@@ -205,7 +205,7 @@ fn all_memory_can_be_used_for_every_size_in_turn() {
             let block = blocks.swap_remove(rng.below(blocks.len() as u64) as usize);
             heap.cancel(block).unwrap();
         }
-        assert_eq!(heap.unsettled(), 0);
+        assert_eq!(heap.outstanding(), 0);
     }
     assert!(matches!(heap.reserve(8, 8192), Err(Error::Limit { what: "alignment of a block", .. })));
     assert!(matches!(heap.reserve(u64::MAX, 8), Err(Error::HeapFull { .. })));

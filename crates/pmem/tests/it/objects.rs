@@ -114,7 +114,7 @@ proptest! {
         // No leak: what is live is the table and what it names.
         let usage = objects.heap().live_blocks(|_, _| Ok(())).unwrap();
         prop_assert_eq!(usage.live_blocks, model.len() as u64 + 1);
-        prop_assert_eq!(objects.heap().unsettled(), 0);
+        prop_assert_eq!(objects.heap().outstanding(), 0);
     }
 }
 
@@ -269,7 +269,7 @@ fn pool_closed_without_its_objects_loses_nothing() {
                 let found = if root.is_null() { 0 } else { *session.get(root).map_err(Violation::detected)? };
                 let usage = objects.heap().live_blocks(|_, _| Ok(())).map_err(Violation::detected)?;
                 let least = history.acknowledged.last().copied().unwrap_or(0);
-                if found < least || usage.live_blocks != found || objects.heap().unsettled() != 0 {
+                if found < least || usage.live_blocks != found || objects.heap().outstanding() != 0 {
                     return Err(Violation::new(format!("{found} found, {least} acknowledged, {usage:?}")));
                 }
                 Ok(found)

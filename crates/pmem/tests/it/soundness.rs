@@ -228,7 +228,7 @@ fn forgotten_reservation_blocks_a_clean_close() {
     let objects = Objects::create(&pool, small()).unwrap();
     drop(objects.reserve(64, 8).unwrap());
     std::mem::forget(objects.reserve(64, 8).unwrap());
-    assert_eq!(objects.heap().unsettled(), 1);
+    assert_eq!(objects.heap().outstanding(), 1);
     let error = fails(objects.close(), &["1 reserved blocks of heap \"objects.heap\"", "try again"]);
     assert!(matches!(error, Error::InUse { .. }));
     drop(pool);

@@ -44,8 +44,8 @@ kinds! {
     Commit Abort Drop
     /// A doomed transaction is committed, and that is refused.
     FailedCommit Transact
-    /// `SettleIdle` is the coordinator's turn: its thread cannot be played, its step can.
-    Settle SettleIdle Grow Scrub ScrubAll Compare CompareAll LiveBlocks Stats
+    /// `ApplyIdle` is the coordinator's turn: its thread cannot be played, its step can.
+    Apply ApplyIdle Grow Scrub ScrubAll Compare CompareAll LiveBlocks Stats
 }
 
 impl Kind {
@@ -148,8 +148,8 @@ fn act(rng: &mut Rng, kind: Kind, objects: usize) -> Act {
 fn drawn(rng: &mut Rng) -> Vec<Op> {
     let objects = [1, 1, 2, 3][rng.index(4)];
     let of_objects = some(rng, &KINDS[..Kind::Commit as usize]);
-    let ends = some(rng, &KINDS[Kind::Commit as usize..Kind::Settle as usize]);
-    let whole = some(rng, &KINDS[Kind::Settle as usize..]);
+    let ends = some(rng, &KINDS[Kind::Commit as usize..Kind::Apply as usize]);
+    let whole = some(rng, &KINDS[Kind::Apply as usize..]);
     let rarely = 3 + rng.below(6);
     let actors = 1 + rng.index(ACTORS);
     let mut ops = Vec::new();
@@ -557,8 +557,8 @@ fn whole(kind: Kind, heap: &Heap) -> Result<(), Error> {
         Ok(())
     };
     match kind {
-        Kind::Settle => heap.settle()?,
-        Kind::SettleIdle => heap.settle_idle(),
+        Kind::Apply => heap.apply_pending()?,
+        Kind::ApplyIdle => heap.apply_idle(),
         Kind::Grow if heap.stats().bytes < 3 * CHUNKS / 2 * 4096 => heap.grow(4096)?,
         Kind::Scrub => sound(heap.scrub()?, Vec::new())?,
         Kind::Compare => sound(heap.compare()?, Vec::new())?,
@@ -584,7 +584,7 @@ fn together(live: &Live, heap: &Heap, acts: &[(usize, Act)], ack: &Ack<Effect>) 
                     end(open, kind, others, live, ack)?;
                 }
             }
-            kind if kind >= Kind::Settle => whole(kind, heap)?,
+            kind if kind >= Kind::Apply => whole(kind, heap)?,
             _ => {
                 let mut open = match actors[*who].take() {
                     Some(open) => open,

@@ -108,7 +108,7 @@ impl EveryKv {
         let durability = if self.bound == 0 { Durability::Durable } else { Durability::Bounded(self.bound) };
         let options = Options::new().durability(durability).group_commit(false).background(false);
         (self.adjust)(
-            options.segment_bytes(SEGMENT).settle_bytes(2 * SEGMENT).transactions(8).watermark_every(WATERMARK),
+            options.segment_bytes(SEGMENT).checkpoint_bytes(2 * SEGMENT).transactions(8).watermark_every(WATERMARK),
         )
     }
 

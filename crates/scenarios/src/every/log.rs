@@ -201,7 +201,7 @@ impl Live {
     }
 
     /// Tickets of what is durable by now.
-    fn settle(&self, log: &Log, ack: &Ack<Effect>) -> Result<(), Error> {
+    fn acknowledge(&self, log: &Log, ack: &Ack<Effect>) -> Result<(), Error> {
         let (forced, mut model) = (log.forced().get(), self.model());
         if let Some((lsn, _)) = model.reserved.first_key_value()
             && forced >= *lsn
@@ -337,7 +337,7 @@ impl Live {
                 }
             }
             Kind::CleanupAll if self.model().reserved.is_empty() => {
-                self.settle_all(log, ack)?;
+                self.acknowledge_all(log, ack)?;
                 let last = log.stats().next.get() - 1;
                 let all: Vec<u64> = self.model().records.keys().copied().collect();
                 let cleaned = ack.begin(Effect::Cleaned(all));
@@ -365,14 +365,14 @@ impl Live {
             }
             _ => drop(log.stats()),
         }
-        self.settle(log, ack)
+        self.acknowledge(log, ack)
     }
 
-    fn settle_all(&self, log: &Log, ack: &Ack<Effect>) -> Result<(), Error> {
+    fn acknowledge_all(&self, log: &Log, ack: &Ack<Effect>) -> Result<(), Error> {
         if let Some((lsn, _)) = self.model().tickets.last_key_value() {
             log.force_now(Lsn::new(*lsn))?;
         }
-        self.settle(log, ack)
+        self.acknowledge(log, ack)
     }
 
     /// Nothing through here comes back.

@@ -18,8 +18,8 @@ use crate::structures::too_large;
 pub enum Op {
     /// A transaction.
     Change(Vec<Step>, End),
-    /// Settles everything.
-    Settle,
+    /// Applies everything.
+    Apply,
     /// Drops everything and opens again; with one thread only.
     Restart,
 }
@@ -67,7 +67,7 @@ pub(super) fn random(rng: &mut Rng, policy: Policy, threads: usize) -> Vec<(usiz
             Op::Change(steps, if aborts && rng.below(6) == 0 { End::Abort } else { End::Commit })
         }
         10 if threads == 1 => Op::Restart,
-        _ => Op::Settle,
+        _ => Op::Apply,
     };
     (0..14).map(|_| (rng.index(threads), op(rng))).collect()
 }
@@ -84,7 +84,7 @@ pub(super) fn run(edges: &Edges, live: &Live, heap: &Heap, op: &Op, ack: &Ack<Ef
             }
             Ok(()) // it did not come to it
         }
-        Op::Settle => Ok(heap.settle()?),
+        Op::Apply => Ok(heap.apply_pending()?),
         Op::Restart => Ok(()),
     }
 }

@@ -78,7 +78,7 @@ impl Cells {
         Self { adjust, ..self }
     }
 
-    /// Transactions settled together.
+    /// Transactions applied together.
     #[must_use]
     pub fn batch(self, batch: usize) -> Self {
         Self { batch, ..self }

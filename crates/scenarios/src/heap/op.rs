@@ -84,8 +84,8 @@ pub enum Op {
     Around(Vec<Edit>, Vec<Vec<Edit>>, Vec<Edit>, End),
     /// Declares these changes, and commits without them.
     Declare(Vec<Edit>),
-    /// Settles everything.
-    Settle,
+    /// Applies everything.
+    Apply,
     /// Compares main and backup.
     Scrub,
     /// Makes the heap larger.
@@ -134,7 +134,7 @@ pub(super) fn random(rng: &mut Rng, policy: Policy, threads: usize) -> Vec<(usiz
                 after.retain(|e| threads == 1 && second.iter().all(|s| s.cell() != e.cell()));
                 Op::Around(first, vec![second], after, end)
             }
-            13 => [Op::Settle, Op::Scrub][rng.index(2)].clone(),
+            13 => [Op::Apply, Op::Scrub][rng.index(2)].clone(),
             14 if threads == 1 && rng.below(2) == 0 => match rng.below(4) {
                 0 if atomic => Op::Restart(Some(other(rng))),
                 1 if atomic => Op::Close(Some(other(rng))),

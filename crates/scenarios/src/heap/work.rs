@@ -280,7 +280,7 @@ pub(super) fn run(live: &Live, heap: &Heap, op: &Op, ack: &Ack<Effect>) -> Resul
             };
             while again(&mut left, declare().map_err(Error::from))? {}
         }
-        Op::Settle => heap.settle()?,
+        Op::Apply => heap.apply_pending()?,
         Op::Scrub => {
             heap.scrub()?;
         }

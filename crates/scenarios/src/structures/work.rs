@@ -37,8 +37,8 @@ pub enum Op {
     Scan,
     /// Destroys the structure and makes another one that holds the same, in one transaction.
     Remake,
-    /// Settles everything.
-    Settle,
+    /// Applies everything.
+    Apply,
     /// Drops everything and opens again; with one thread only.
     Restart,
 }
@@ -74,7 +74,7 @@ pub(super) fn random(rng: &mut Rng, policy: Policy, threads: usize, keys: usize)
             14 if threads == 1 => Op::Restart,
             // Half of them: it has more images than all the rest.
             15 if remakes && at.is_multiple_of(2) => Op::Remake,
-            _ => Op::Settle,
+            _ => Op::Apply,
         }
     };
     (0..14).map(|at| (rng.index(threads), op(rng, at))).collect()
@@ -101,7 +101,7 @@ pub(super) fn run<K: Kind>(
         Op::Change(edits, end) => again(&|| change(pairs, live, heap, (edits, *end), ack)),
         Op::Scan => again(&|| scan(pairs, live, heap)),
         Op::Remake => again(&|| remake(pairs, live, heap)),
-        Op::Settle => Ok(heap.settle()?),
+        Op::Apply => Ok(heap.apply_pending()?),
         Op::Restart => Ok(()),
     }
 }

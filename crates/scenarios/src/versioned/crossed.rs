@@ -32,7 +32,7 @@ pub enum Op {
     /// Makes a node, and frees the one that the third cell had.
     Node,
     /// Writes back what can be.
-    Settle,
+    WriteBack,
 }
 
 /// What a commit has changed: cells, and the number that each had before.
@@ -137,7 +137,7 @@ fn attempt(tx: &mut mvcc::Tx<'_>, root: &Root, op: &Op, number: u64) -> tx::Resu
             }
             change(tx, root, number, &[2], |cell| cell.node = node)
         }
-        Op::Look(_) | Op::Settle => Ok(Vec::new()),
+        Op::Look(_) | Op::WriteBack => Ok(Vec::new()),
     }
 }
 
@@ -239,7 +239,7 @@ impl Scenario for Crossed {
             5 => Op::Add,
             6 | 7 => Op::Switch(rng.index(2)),
             8 => Op::Node,
-            _ => Op::Settle,
+            _ => Op::WriteBack,
         };
         self.script.clone().unwrap_or_else(|| (0..10).map(|_| (rng.index(2), drawn(rng))).collect())
     }
@@ -248,7 +248,7 @@ impl Scenario for Crossed {
         let store = live.open.get()?;
         match op {
             Op::Look(held) => look(live, &store, *held),
-            Op::Settle => Ok(store.settle().map(|_| ())?),
+            Op::WriteBack => Ok(store.write_back().map(|_| ())?),
             _ => run(live, &store, op, ack),
         }
     }

@@ -48,7 +48,7 @@ pub enum Kind {
     /// Takes everything back.
     Abort,
     /// Writes back what can be.
-    Settle,
+    WriteBack,
     /// A snapshot is held from now on.
     Hold,
     /// An object of one that is held.
@@ -67,7 +67,7 @@ pub enum Kind {
 
 const OF_OBJECTS: &[Kind] =
     &[Kind::Read, Kind::Write, Kind::Write, Kind::Alloc, Kind::Free, Kind::TooNew, Kind::Save, Kind::Back];
-const WHOLE: &[Kind] = &[Kind::Settle, Kind::Settle, Kind::Hold, Kind::Hold, Kind::Look, Kind::Look, Kind::LetGo];
+const WHOLE: &[Kind] = &[Kind::WriteBack, Kind::WriteBack, Kind::Hold, Kind::Hold, Kind::Look, Kind::Look, Kind::LetGo];
 
 const CALLS: &[Kind] = &[Kind::Mix, Kind::Mix, Kind::Mix, Kind::Fill, Kind::Spawn, Kind::Replace];
 
@@ -227,8 +227,8 @@ fn is_full(error: &tx::Error) -> bool {
 impl<'m> Stage<'m> {
     fn act(&mut self, actor: usize, act: &Act, ack: &Ack<Effect>) -> Result<(), Error> {
         match act.kind {
-            Kind::Settle => {
-                self.store.settle()?;
+            Kind::WriteBack => {
+                self.store.write_back()?;
                 self.all_stays()?;
             }
             Kind::Hold => {
@@ -244,7 +244,7 @@ impl<'m> Stage<'m> {
             Kind::LetGo => {
                 if !self.held.is_empty() {
                     self.held.swap_remove(act.on % self.held.len());
-                    self.store.settle()?;
+                    self.store.write_back()?;
                 }
             }
             Kind::Mix => self.call::<Mix>(act, ack)?,

@@ -56,7 +56,7 @@ fn workloads() -> Vec<missed::Workload<Recorded<Aries>>> {
 }
 
 missed::steps! {
-    CommitForce, LogFirst, Double, SettleBatch, Compensations, NestedOver, Undo, KeepActive, KeepDirty, CleanAlone, PinWritten, CheckpointFirst,
+    CommitForce, LogFirst, Double, FlushBatch, Compensations, NestedOver, Undo, KeepActive, KeepDirty, CleanAlone, PinWritten, CheckpointFirst,
 }
 
 pub fn each_step_is_missed_when_it_is_left_out() {

@@ -108,7 +108,7 @@ fn workloads() -> Vec<missed::Workload<Arrayed>> {
 // Those that take longest first. `MarkTwice` is for damaged media: in the tests of the crate.
 missed::steps! {
     LogFirst, Whole, ReadLate, EraseTorn, NumbersAbove, WaitApplied, RetireInOrder, CommitBarrier, ApplyLate, EveryPart, VerifyMeta, VerifyData,
-    DataFirst, InOrder, SettleRead, ApplyFirst, WashFirst,
+    DataFirst, InOrder, PersistRead, ApplyFirst, WashFirst,
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn each_step_of_the_array_is_missed_when_it_is_left_out() {
     missed::each_step(&workloads(), STEPS, Arrayed::adjust, &["deadlock", "panicked"]);
 }
 
-/// Together they are `Step::SettleRead`, which is missed.
+/// Together they are `Step::PersistRead`, which is missed.
 const REDUNDANT: &[missed::Redundant] = &[
     (
         "recovery.rs",

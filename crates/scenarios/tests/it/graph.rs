@@ -59,5 +59,5 @@ fn an_acknowledgement_before_the_commit() {
 
 #[test]
 fn a_block_that_nobody_reaches() {
-    shows(&[Step::AddEdge(1, 0)], &[Op::Settle], Bug::Leak, "reachable");
+    shows(&[Step::AddEdge(1, 0)], &[Op::Apply], Bug::Leak, "reachable");
 }

@@ -96,7 +96,7 @@ fn v(cell: usize, value: u64) -> Edit {
 
 const IN_PLACE: Policy = Policy::InPlace;
 
-/// The record of slot 0 is settled, and retired nowhere on media; slot 1 changes the object, then happens to write the old bytes again,
+/// The record of slot 0 is applied, and retired nowhere on media; slot 1 changes the object, then happens to write the old bytes again,
 /// and its transaction is torn.
 #[test]
 fn aba() {
@@ -118,7 +118,7 @@ fn aba_behind_an_abort() {
         Op::commit_in(1, vec![v(3, 2)]),
         Op::commit_in(1, vec![v(3, 1), w(0)]),
     ];
-    shows(&cells(IN_PLACE, ops), |o| o.leave_out(Step::AbortSettles), &shallow());
+    shows(&cells(IN_PLACE, ops), |o| o.leave_out(Step::AbortApplies), &shallow());
 }
 
 /// A record without a data checksum goes forward whatever main holds: it must be gone before a transaction changes that.
@@ -126,7 +126,7 @@ fn aba_behind_an_abort() {
 fn two_barriers_and_an_unretired_record() {
     let others = vec![Op::commit(vec![w(3)]), Op::commit_in(1, vec![w(3), w(0)])];
     let other = cells(IN_PLACE, others).checksum_max(0);
-    shows(&other, |o| o.leave_out(Step::SettleRetires), &shallow());
+    shows(&other, |o| o.leave_out(Step::ApplyRetires), &shallow());
     let own = cells(IN_PLACE, vec![Op::commit(vec![w(3)]), Op::commit(vec![w(3), w(0)])]).checksum_max(0);
     shows(&own, |o| o.leave_out(Step::Stabilise), &shallow());
 }
@@ -171,7 +171,7 @@ fn the_unwritten_rest_of_a_new_block() {
     let ops = vec![
         Op::commit(vec![Edit::Node(0, 116)]),
         Op::commit(vec![Edit::Unlink(0)]),
-        Op::Settle,
+        Op::Apply,
         Op::commit(vec![Edit::Bare(0, 116)]),
     ];
     shows(&cells(IN_PLACE, ops), |o| o.leave_out(Step::WholeBlock), &shallow());
@@ -276,14 +276,14 @@ fn recovery_writes_out_what_it_finds_equal() {
     shows(&cells(IN_PLACE, ops), |o| o.leave_out(Step::FlushEqual), &deep());
 }
 
-/// The slot writes a short object again while the earlier record is not settled: only that record knows what the object held.
+/// The slot writes a short object again while the earlier record is not applied: only that record knows what the object held.
 #[test]
 fn what_a_record_carries_reaches_the_backup_from_there() {
     let again = vec![Op::commit(vec![w(1)]), Op::commit(vec![w(1), w(0)])];
     shows(&cells(IN_PLACE, again), |o| o.leave_out(Step::RecoverCarried), &shallow());
-    // Another slot wants what the same record wrote, and settles it.
-    let settled = vec![Op::commit(vec![w(1), w(0)]), Op::Around(vec![w(1)], vec![vec![w(0)]], vec![], End::Commit)];
-    shows(&cells(IN_PLACE, settled), |o| o.leave_out(Step::CarriedImage), &shallow());
+    // Another slot wants what the same record wrote, and applies it.
+    let applied = vec![Op::commit(vec![w(1), w(0)]), Op::Around(vec![w(1)], vec![vec![w(0)]], vec![], End::Commit)];
+    shows(&cells(IN_PLACE, applied), |o| o.leave_out(Step::CarriedImage), &shallow());
 }
 
 /// Cleaned, a zone counts as equal to its backup.
@@ -300,9 +300,9 @@ fn an_abort_goes_back_to_what_the_last_record_carries() {
     shows(&cells(IN_PLACE, ops), |o| o.leave_out(Step::AbortCopies), &shallow());
 }
 
-/// The drain of a commit fails; another thread wants what the same slot committed before, and settles it.
+/// The drain of a commit fails; another thread wants what the same slot committed before, and applies it.
 #[test]
-fn what_a_failed_drain_left_in_doubt_is_not_settled() {
+fn what_a_failed_drain_left_in_doubt_is_not_applied() {
     let ops = vec![
         (0, Op::commit(vec![w(0)])),
         (0, Op::commit(vec![w(3)])),
@@ -320,7 +320,7 @@ fn what_a_failed_drain_left_in_doubt_is_not_settled() {
     assert!(faulty.iter().any(|r| r.violation().is_some()), "left out, and nobody noticed");
 }
 
-/// The second record is settled, and does not verify once its long object is written again: the first one's bytes are older than the backup's.
+/// The second record is applied, and does not verify once its long object is written again: the first one's bytes are older than the backup's.
 #[test]
 fn carried_bytes_before_a_record_that_does_not_verify() {
     let ops = vec![Op::commit(vec![w(1)]), Op::commit(vec![w(1), w(4)]), Op::commit(vec![w(4)])];
@@ -378,7 +378,7 @@ fn what_is_staged_is_stored_in_front_of_the_barrier() {
     assert!(report.violation().is_none(), "{report}");
 }
 
-/// An abort copies what was committed before; until it has settled that, another thread does, and copies it again.
+/// An abort copies what was committed before; until it has applied that, another thread does, and copies it again.
 #[test]
 fn a_staged_image_is_copied_once() {
     let put = || Op::commit(vec![Edit::Put(5), w(1)]);
@@ -440,25 +440,25 @@ fn a_torn_copy_does_not_count() {
     shows(&one, |o| o.leave_out(Step::CopyChecksum), &shallow());
 }
 
-/// One thread makes the copy and writes nothing; another one writes, settles into the copy, and writes again.
+/// One thread makes the copy and writes nothing; another one writes, applies to the copy, and writes again.
 #[test]
-fn a_copy_is_sure_before_another_settles_into_it() {
+fn a_copy_is_sure_before_another_applies_into_it() {
     let far = || Edit::Words(5, 40, 6, None); // not in the line of the copy's header
     let ops = vec![(0, Op::Declare(vec![far()])), (1, Op::commit(vec![far()])), (1, Op::commit(vec![far(), w(0)]))];
     let two = Cells::script(PARTIAL, ops).batch(1);
     shows(&two, |o| o.leave_out(Step::SureLate), &schedules(60));
 }
 
-/// What is settled later would go to a place that is another object's by then.
+/// What is applied later would go to a place that is another object's by then.
 #[test]
 fn the_copy_of_a_pending_object_stays() {
-    let ops = vec![Op::commit_in(1, vec![w(3)]), Op::commit(vec![w(1)]), Op::Settle, Op::commit(vec![w(1), w(0)])];
+    let ops = vec![Op::commit_in(1, vec![w(3)]), Op::commit(vec![w(1)]), Op::Apply, Op::commit(vec![w(1), w(0)])];
     shows(&cells(PARTIAL, ops).batch(8).copies(112), |o| o.leave_out(Step::PendingStays), &shallow());
 }
 
 #[test]
 fn the_space_of_a_copy_is_used_again_behind_a_barrier() {
-    let ops = vec![Op::commit(vec![w(3)]), Op::Settle, Op::commit(vec![w(1)]), Op::Settle];
+    let ops = vec![Op::commit(vec![w(3)]), Op::Apply, Op::commit(vec![w(1)]), Op::Apply];
     shows(&cells(PARTIAL, ops).copies(112), |o| o.leave_out(Step::GivenUpFirst), &shallow());
 }
 
@@ -467,12 +467,12 @@ fn the_space_of_a_copy_is_used_again_behind_a_barrier() {
 fn the_copy_of_a_freed_object_is_given_up() {
     let ops = vec![
         Op::commit(vec![Edit::Node(0, 116)]),
-        Op::Settle,
+        Op::Apply,
         Op::commit(vec![Edit::Refill(0)]),
         Op::commit(vec![Edit::Unlink(0)]),
-        Op::Settle,
+        Op::Apply,
         Op::commit(vec![Edit::Node(3, 116)]),
-        Op::Settle,
+        Op::Apply,
     ];
     shows(&cells(PARTIAL, ops), |o| o.leave_out(Step::FreedGivenUp), &shallow());
 }

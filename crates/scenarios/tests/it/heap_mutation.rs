@@ -128,7 +128,7 @@ fn workloads() -> Vec<Workload> {
         &threads(Policy::InPlacePartial, declared),
         &[shallow(1).schedules(60).budget(24_000).point_budget(60)],
     );
-    // Overwritten unseen; settled by later commits.
+    // Overwritten unseen; applied by later commits.
     let put = [vec![Edit::Put(5), w(0)], vec![w(2)], vec![Edit::Put(5), w(4)], vec![w(2)], vec![w(2)]].map(Op::commit);
     for (name, policy) in [("in place, put", Policy::InPlace), ("partial, put", Policy::InPlacePartial)] {
         let puts = script(policy, put.to_vec()).dirty_zones(1);

@@ -38,7 +38,7 @@ type Workload = missed::Workload<Stored>;
 
 /// From cheap to thorough.
 fn workloads() -> Vec<Workload> {
-    use Op::{Ahead, Backup, Close, Hold, Put, Restart, Settle, Write};
+    use Op::{Ahead, Backup, Checkpoint, Close, Hold, Put, Restart, Write};
     let mut all: Vec<Workload> = Vec::new();
     let mut add = |name, stored: &Stored, configs: &[Config]| {
         all.extend(configs.iter().map(|config| (name, stored.clone(), config.clone().shrink(false))));
@@ -50,29 +50,29 @@ fn workloads() -> Vec<Workload> {
         &alone(vec![put(1, 10), Write(vec![(1, Some(90)), (2, Some(90)), (3, Some(90))])]),
         &[shallow(1), deep(2), file(deep(3)), thorough(4)],
     );
-    let settled = alone(vec![
+    let checkpointed = alone(vec![
         put(1, 20),
-        Settle,
+        Checkpoint,
         put(1, 30),
         delete(2),
-        Settle,
+        Checkpoint,
         Write(vec![(1, None), (4, Some(9))]),
-        Settle,
-        Settle,
+        Checkpoint,
+        Checkpoint,
     ]);
-    add("settled", &settled, &[shallow(1), file(shallow(2)), deep(3)]);
+    add("checkpointed", &checkpointed, &[shallow(1), file(shallow(2)), deep(3)]);
     let laps = |last: Vec<Op>| {
         let mut ops = vec![put(5, 50)];
         for at in 0..8 {
-            ops.extend([put(at % 3, 1500), put(3, 1500), Settle]);
+            ops.extend([put(at % 3, 1500), put(3, 1500), Checkpoint]);
         }
         alone([ops, last].concat())
     };
     add("laps", &laps(vec![put(1, 300), delete(3), put(2, 10)]), &[shallow(1), file(shallow(2)), deep(3)]);
-    add("laps, restarted", &laps(vec![Restart, put(1, 300), Settle, Restart, put(2, 10)]), &[shallow(1), deep(3)]);
+    add("laps, restarted", &laps(vec![Restart, put(1, 300), Checkpoint, Restart, put(2, 10)]), &[shallow(1), deep(3)]);
     add(
         "large",
-        &alone(vec![put(1, 9000), put(2, 100), put(1, 5000), Settle, Settle, put(1, 10)]),
+        &alone(vec![put(1, 9000), put(2, 100), put(1, 5000), Checkpoint, Checkpoint, put(1, 10)]),
         &[shallow(1), deep(2)],
     );
     add(
@@ -88,14 +88,14 @@ fn workloads() -> Vec<Workload> {
             Hold(vec![
                 put(1, 1200),
                 put(2, 1200),
-                Settle,
-                Settle,
+                Checkpoint,
+                Checkpoint,
                 put(1, 1300),
                 put(2, 1300),
-                Settle,
+                Checkpoint,
                 put(1, 1000),
                 put(2, 1000),
-                Settle,
+                Checkpoint,
                 put(3, 1500),
                 put(1, 100),
             ]),
@@ -107,7 +107,7 @@ fn workloads() -> Vec<Workload> {
     for at in 1..6 {
         growing.extend([(0, put(at, 3000)), (1, Ahead), (0, put(at, 20)), (1, put(6, 3000))]);
     }
-    growing.extend([(1, Settle), (0, put(1, 9)), (1, Settle), (1, Settle)]);
+    growing.extend([(1, Checkpoint), (0, put(1, 9)), (1, Checkpoint), (1, Checkpoint)]);
     add("growing", &Stored::script(growing), &[shallow(1).schedules(4).point_budget(40), deep(2).schedules(2)]);
     let threads = |ops: Vec<(usize, Op)>| Stored::script(ops);
     // Puts by themselves, behind the first, which begins the log: on a line and on several, new keys, and one that looks like another.
@@ -119,7 +119,7 @@ fn workloads() -> Vec<Workload> {
         Put(ALIKE[1], 150),
         delete(2),
         Put(2, 9),
-        Settle,
+        Checkpoint,
         Put(ALIKE[1], 0),
         Put(1, 70),
     ]);
@@ -131,7 +131,7 @@ fn workloads() -> Vec<Workload> {
             (1, Put(2, 300)),
             (0, Put(1, 9)),
             (1, Put(2, 40)),
-            (0, Settle),
+            (0, Checkpoint),
             (1, Put(2, 100)),
             (0, Put(1, 8)),
         ]),
@@ -144,11 +144,11 @@ fn workloads() -> Vec<Workload> {
             (0, put(1, 20)),
             (1, delete(1)),
             (0, put(2, 30)),
-            (1, Settle),
+            (1, Checkpoint),
             (0, put(1, 9)),
             (1, delete(1)),
-            (0, Settle),
-            (1, Settle),
+            (0, Checkpoint),
+            (1, Checkpoint),
         ]),
         &[shallow(1).schedules(30).budget(30_000).point_budget(60), deep(2).schedules(6)],
     );
@@ -165,14 +165,14 @@ fn workloads() -> Vec<Workload> {
         &[shallow(1).schedules(30).budget(30_000).point_budget(60)],
     );
     add(
-        "two settle",
+        "two checkpoint",
         &threads(vec![
             (0, put(1, 1500)),
             (1, put(2, 1500)),
-            (0, Settle),
+            (0, Checkpoint),
             (1, put(1, 1400)),
             (0, put(2, 1300)),
-            (1, Settle),
+            (1, Checkpoint),
             (1, put(3, 10)),
         ]),
         &[shallow(1).schedules(30).budget(30_000).point_budget(60), deep(2).schedules(6)],
@@ -184,28 +184,28 @@ fn workloads() -> Vec<Workload> {
             (1, put(2, 30)),
             (1, Backup),
             (0, Write(vec![(1, Some(9)), (2, None)])),
-            (0, Settle),
+            (0, Checkpoint),
             (1, Backup),
             (0, put(1, 1400)),
-            (0, Settle),
+            (0, Checkpoint),
         ]),
         &[shallow(1).schedules(6).point_budget(20)],
     );
-    add("unmade", &alone(vec![put(1, 20), Settle, put(1, 30)]).unmade(), &[shallow(1), file(shallow(2)), deep(3)]);
+    add("unmade", &alone(vec![put(1, 20), Checkpoint, put(1, 30)]).unmade(), &[shallow(1), file(shallow(2)), deep(3)]);
     // More keys than a leaf has room for; then few enough for one leaf again.
     let many = |keys: std::ops::Range<u8>, len| Write(keys.map(|n| (n, len)).collect());
     add(
         "leaves",
         &alone(vec![
             many(10..80, Some(2)),
-            Settle,
+            Checkpoint,
             many(20..75, None),
-            Settle,
+            Checkpoint,
             put(15, 9),
-            Settle,
-            Settle,
+            Checkpoint,
+            Checkpoint,
             put(30, 5),
-            Settle,
+            Checkpoint,
         ]),
         &[shallow(1).point_budget(40), file(shallow(2)).point_budget(20), deep(3).point_budget(20)],
     );
@@ -213,12 +213,12 @@ fn workloads() -> Vec<Workload> {
         "long fences",
         &alone(vec![
             many(100..170, Some(2)),
-            Settle,
+            Checkpoint,
             many(110..165, None),
-            Settle,
+            Checkpoint,
             put(105, 9),
-            Settle,
-            Settle,
+            Checkpoint,
+            Checkpoint,
             put(130, 5),
         ]),
         &[shallow(1).point_budget(40), deep(2).point_budget(20)],
@@ -257,17 +257,17 @@ fn workloads() -> Vec<Workload> {
         &[shallow(1), file(shallow(2)), deep(3), deep(4), thorough(5), thorough(6)],
     );
     add(
-        "bounded, settled",
+        "bounded, checkpointed",
         &bounded(vec![
             put(1, 20),
             put(2, 30),
-            Settle,
+            Checkpoint,
             put(1, 1500),
             put(2, 1500),
             put(3, 1500),
             Restart,
             put(1, 7),
-            Settle,
+            Checkpoint,
             put(2, 2),
         ]),
         &[shallow(1), deep(3), deep(4)],
@@ -293,20 +293,20 @@ fn workloads() -> Vec<Workload> {
     );
     // What is moved, by a writer that has commits at risk.
     let mut moving = vec![put(5, 50)];
-    (0..8).for_each(|at| moving.extend([put(at % 3, 1500), put(3, 1500), Settle]));
-    moving.extend([put(1, 30), put(2, 5), Settle, put(3, 9)]);
+    (0..8).for_each(|at| moving.extend([put(at % 3, 1500), put(3, 1500), Checkpoint]));
+    moving.extend([put(1, 30), put(2, 5), Checkpoint, put(3, 9)]);
     add("bounded, laps", &bounded(moving), &[shallow(1), deep(3)]);
-    // The thread that settles names in leaves what the other has committed and not made durable.
+    // The thread that makes a checkpoint names in leaves what the other has committed and not made durable.
     add(
-        "bounded, settled by another",
+        "bounded, checkpointed by another",
         &threads(vec![
             (0, put(1, 20)),
             (0, put(2, 30)),
             (1, put(3, 9)),
-            (1, Settle),
+            (1, Checkpoint),
             (0, put(1, 1500)),
             (0, put(2, 1500)),
-            (1, Settle),
+            (1, Checkpoint),
             (1, put(4, 7)),
         ])
         .bounded(3),
@@ -322,7 +322,7 @@ fn workloads() -> Vec<Workload> {
 
 missed::steps! {
     CompareKeys, ChecksumAll, VerifyChecksum, WholeTransactions, CommitBarrier, CheckpointBarrier, ForceFirst, MarksFirst, RetireBeforeFree, AwaitReaders, KeepTombstones,
-    GreaterOnly, RestoreClock, SettleRead, CopyNodes, Generations, FreshSegments, Prefix, EraseDropped, HonestWatermark,
+    GreaterOnly, RestoreClock, PersistRead, CopyNodes, Generations, FreshSegments, Prefix, EraseDropped, HonestWatermark,
 }
 
 pub(crate) fn each_step_is_missed_when_it_is_left_out() {
@@ -344,7 +344,7 @@ fn a_place_of_a_log_that_cannot_be_read_is_not_its_end() {
 /// The disk is full at some point: what was acknowledged is there, and a crash after it is like any other.
 #[test]
 fn a_full_disk() {
-    let ops = (0..14).flat_map(|at| [put(at % 4, 1500), put(4, 700), Op::Settle]).collect();
+    let ops = (0..14).flat_map(|at| [put(at % 4, 1500), put(4, 700), Op::Checkpoint]).collect();
     for (seed, kib) in [(1, 72), (2, 96), (3, 128)] {
         let config = Config::seeded(seed).depth(1).budget(8_000).point_budget(40).disk_full(kib << 10);
         let report = crash::run(alone([vec![delete(9)], Vec::clone(&ops)].concat()), &config);
@@ -367,7 +367,7 @@ const REDUNDANT: &[missed::Redundant] = &[
     ),
     ("create.rs", "cell.clear()?;", "the first checkpoint is written there next, and has a barrier of its own"),
     (
-        "settle/checkpoint.rs",
+        "maintenance/checkpoint.rs",
         "another thread may make it",
         "a checkpoint that fails for want of room, and one of another thread behind it: no workload has both",
     ),

@@ -114,7 +114,7 @@ fn histories_and_faults() {
 }
 
 missed::steps! {
-    InOrder, FlushOthers, ForceBarrier, MarkLate, PersistentLate, HonestCell, HeadFirst, HeadTwice, RaiseEpoch, EpochFloor, EraseTorn, SettleRead, Watermark, HonestWatermark,
+    InOrder, FlushOthers, ForceBarrier, MarkLate, PersistentLate, HonestCell, HeadFirst, HeadTwice, RaiseEpoch, EpochFloor, EraseTorn, PersistRead, Watermark, HonestWatermark,
     HonestMark, VerifyChecksum, GrowFirst, UncleanFirst,
 }
 

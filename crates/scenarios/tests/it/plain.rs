@@ -225,7 +225,7 @@ fn a_failed_sync_is_told_at_once() {
         let medium = Plain::new(1 << 20);
         let heap = heap(&medium, policy);
         let cell = heap.transact(Isolation::Strict, |tx| tx.alloc::<Cell>(&[0; 9])).unwrap();
-        heap.settle().unwrap();
+        heap.apply_pending().unwrap();
         let mut tx = heap.begin(Isolation::Strict).unwrap();
         tx.write(cell).unwrap()[0] = 1;
         medium.broken.store(true, Relaxed);
@@ -327,7 +327,7 @@ fn count(log: &Log) -> u64 {
 // ---- kv --------------------------------------------------------------------------------------------------------------
 
 fn store_options() -> kv::Options {
-    kv::Options::new().segment_bytes(4096).settle_bytes(8192).transactions(4).background(false)
+    kv::Options::new().segment_bytes(4096).checkpoint_bytes(8192).transactions(4).background(false)
 }
 
 /// Transfers between keys, scans, deletions, a checkpoint; then the same store again.

@@ -278,5 +278,5 @@ fn an_acknowledgement_before_the_commit() {
 
 #[test]
 fn a_block_that_nobody_reaches() {
-    each(&[commit(&[Edit::Delete(4)]), Op::Settle], Bug::Leak, "reachable");
+    each(&[commit(&[Edit::Delete(4)]), Op::Apply], Bug::Leak, "reachable");
 }

@@ -51,16 +51,16 @@ fn calling() -> Vec<missed::Workload<EveryVersion>> {
     let calling = || EveryVersion::calling("mvcc-calls");
     let config = |seed| Config::seeded(seed).shrink(false).schedules(60).budget(8_000);
     let act = |kind, word| (0, VersionAct { kind, on: 0, range: (3, 0), word });
-    use VersionKind::{Alloc, Commit, Crumb, Fill, Settle, Write};
-    let acts = [(Alloc, 5), (Commit, 5), (Fill, 7), (Settle, 7), (Write, 8), (Commit, 8), (Fill, 7), (Settle, 7)];
+    use VersionKind::{Alloc, Commit, Crumb, Fill, Write, WriteBack};
+    let acts = [(Alloc, 5), (Commit, 5), (Fill, 7), (WriteBack, 7), (Write, 8), (Commit, 8), (Fill, 7), (WriteBack, 7)];
     // Recovery makes a new span, and writes behind what it had flushed.
-    let made = [(Alloc, 5), (Commit, 5), (Settle, 5)].map(|(kind, word)| act(kind, word)).to_vec();
+    let made = [(Alloc, 5), (Commit, 5), (WriteBack, 5)].map(|(kind, word)| act(kind, word)).to_vec();
     let crumbs = [(Crumb, 9), (Commit, 9), (Fill, 7)].map(|(kind, word)| act(kind, word)).to_vec();
     let span = vec![
         VersionOp::Together(made),
         VersionOp::Together(crumbs),
         VersionOp::Reopen(false),
-        VersionOp::Together(vec![act(Settle, 1)]),
+        VersionOp::Together(vec![act(WriteBack, 1)]),
     ];
     let back = vec![VersionOp::Together(acts.map(|(kind, word)| act(kind, word)).to_vec())];
     let mut all = vec![
@@ -84,8 +84,9 @@ fn calling() -> Vec<missed::Workload<EveryVersion>> {
 fn crossed() -> Vec<missed::Workload<Crossed>> {
     let config = |seed| Config::seeded(seed).budget(3_000).point_budget(4).nested_budget(2).schedules(400).stretch(24);
     // Whole passes between two steps of a reader, which are rarely drawn.
-    let overtaken = (0..6)
-        .flat_map(|_| [(0, CrossedOp::Look(false)), (1, CrossedOp::Pair(Isolation::Snapshot)), (1, CrossedOp::Settle)]);
+    let overtaken = (0..6).flat_map(|_| {
+        [(0, CrossedOp::Look(false)), (1, CrossedOp::Pair(Isolation::Snapshot)), (1, CrossedOp::WriteBack)]
+    });
     let overtaken = Crossed::new("mvcc-2").script(overtaken.collect());
     let mut all = vec![("overtaken", overtaken, config(1).schedules(2_000).point_budget(1).nested_budget(1))];
     all.extend((1..9).map(|seed| ("crossed", Crossed::new("mvcc-2"), config(seed))));

@@ -86,7 +86,7 @@ async fn turn(
     let mut at = 0;
     while at < parts.batch.len() {
         let mut job = thread.executor.run(Job::new(parts, at)).await;
-        if job.is_unsettled() {
+        if job.lacks_version() {
             job = thread.executor.run(job).await;
         }
         job.count();

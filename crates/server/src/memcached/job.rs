@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::Turn;
 use super::line::Verb;
-use super::meta::{is_pending, settle, settled};
+use super::meta::{complete, is_pending, with_version};
 use super::request::{Batch, Request};
 use crate::clock::now;
 use crate::context::Context;
@@ -48,7 +48,7 @@ pub(super) struct Job {
     /// ... so it is run as what writes.
     forced: bool,
     /// The answer of a write whose version is only to be had now.
-    settling: Option<Vec<u8>>,
+    versionless: Option<Vec<u8>>,
     /// What was in the reply before.
     base: usize,
 }
@@ -67,7 +67,7 @@ impl Job {
             errors: 0,
             found: false,
             forced: false,
-            settling: None,
+            versionless: None,
             base,
         }
     }
@@ -77,11 +77,11 @@ impl Job {
     }
 
     /// Whether its answer lacks a version, which it is to be run for once more.
-    pub(super) fn is_unsettled(&mut self) -> bool {
+    pub(super) fn lacks_version(&mut self) -> bool {
         let answer = &self.parts.reply.bytes()[self.base..];
         // Such a request is alone.
         let pending = self.requests().next().is_some_and(|one| one.tells_versions() && is_pending(&one, answer));
-        self.settling = pending.then(|| answer.to_vec());
+        self.versionless = pending.then(|| answer.to_vec());
         pending
     }
 
@@ -130,8 +130,8 @@ impl Job {
             request.keys().for_each(|key| shared.evictor.note_key(&shared.random, &stored(0, key), writes, now));
         }
         let mut context = Context { tx, reply, db: 0, now, shared, looks: crate::context::Looks::default() };
-        let outcome = match &self.settling {
-            Some(answer) => settle(&mut context, &request, answer),
+        let outcome = match &self.versionless {
+            Some(answer) => complete(&mut context, &request, answer),
             None => super::run(&mut context, &request, &mut self.turn),
         };
         match outcome {
@@ -174,7 +174,7 @@ fn together(parts: &Parts, from: usize) -> usize {
 impl Work for Job {
     fn attempt(&mut self, tx: &mut dyn Tx) -> engine::Result<()> {
         self.parts.reply.truncate(self.base);
-        if self.settling.is_none() {
+        if self.versionless.is_none() {
             self.errors = 0;
             self.turn = Turn { writable: self.writes(), ..Turn::default() };
         }
@@ -199,7 +199,7 @@ impl Work for Job {
     }
 
     fn writes(&self) -> bool {
-        self.settling.is_none() && (self.forced || self.requests().any(|one| one.writes()))
+        self.versionless.is_none() && (self.forced || self.requests().any(|one| one.writes()))
     }
 
     fn is_alone(&self) -> bool {
@@ -240,8 +240,8 @@ impl Work for Job {
         self.done = self.to;
         let text = text(error);
         // The write was done: only its version is not known.
-        if let Some(answer) = self.settling.take() {
-            return self.parts.reply.raw(&settled(&answer, 0));
+        if let Some(answer) = self.versionless.take() {
+            return self.parts.reply.raw(&with_version(&answer, 0));
         }
         self.errors = 1;
         // A client that waits for no answer would take it for that of its next request.

@@ -32,7 +32,7 @@ impl<'b> Meta<'b> {
 /// Stands where a version belongs that is not known before the commit. No other line has a byte like this.
 const PENDING: u8 = 0;
 
-/// The version of what a key has, or what [`settle`] finds it by.
+/// The version of what a key has, or what [`complete`] finds it by.
 fn version(c: &Context<'_>, key: &[u8]) -> Outcome<Vec<u8>> {
     let stored = c.key(key);
     let Some(value) = c.tx.get(&stored)? else { return Ok(b"0".to_vec()) };
@@ -59,17 +59,17 @@ fn pending(answer: &[u8]) -> Option<[u8; 8]> {
 
 /// Writes `answer` with the version that was missing, in a transaction behind that of the write. If another client has put something else there in between,
 /// it is none that the client may take for its own: 0, which no item has.
-pub(super) fn settle(c: &mut Context<'_>, request: &Request<'_>, answer: &[u8]) -> Outcome {
+pub(super) fn complete(c: &mut Context<'_>, request: &Request<'_>, answer: &[u8]) -> Outcome {
     let meta = if request.word(0) == b"ms" { Meta::parse(Meta::of_set(request.words()))? } else { Meta::of(request)? };
     let stored = c.key(&meta.key);
     let hash = c.tx.get(&stored)?.map(|value| xxh3_64(value).to_be_bytes());
     let version = if hash.is_some_and(|hash| pending(answer) == Some(hash)) { c.tx.version(&stored)? } else { None };
-    c.reply.raw(&settled(answer, version.unwrap_or(0)));
+    c.reply.raw(&with_version(answer, version.unwrap_or(0)));
     Ok(())
 }
 
 /// An answer with the version that was missing.
-pub(super) fn settled(answer: &[u8], version: u64) -> Vec<u8> {
+pub(super) fn with_version(answer: &[u8], version: u64) -> Vec<u8> {
     match pending_at(answer) {
         Some(at) => [&answer[..at], version.to_string().as_bytes(), &answer[at + 9..]].concat(),
         None => answer.to_vec(),
@@ -314,9 +314,9 @@ mod tests {
         let hash = 7_u64.to_be_bytes();
         let answer = [&b"HD k\x01 c\0"[..], &hash, b" t5\r\n"].concat();
         assert_eq!(pending(&answer), Some(hash));
-        assert_eq!(settled(&answer, 12), b"HD k\x01 c12 t5\r\n");
+        assert_eq!(with_version(&answer, 12), b"HD k\x01 c12 t5\r\n");
         let whole = b"VA 9 c3\r\n\0\0\0\0\0\0\0\0\0\r\n";
-        assert_eq!((pending(whole), settled(whole, 12)), (None, whole.to_vec()));
+        assert_eq!((pending(whole), with_version(whole, 12)), (None, whole.to_vec()));
         assert_eq!(pending(b""), None);
     }
 }

@@ -72,7 +72,7 @@ impl BTree {
             };
             step = parent;
         }
-        self.settle_top(tx, after)?;
+        self.lower_top(tx, after)?;
         Ok(true)
     }
 
@@ -134,7 +134,7 @@ impl BTree {
     }
 
     /// A top node with one child takes that child's place.
-    fn settle_top<X: Transaction + ?Sized>(&self, tx: &mut X, after: After) -> Result<()> {
+    fn lower_top<X: Transaction + ?Sized>(&self, tx: &mut X, after: After) -> Result<()> {
         let mut image = match after {
             After::Changed(image) => image,
             After::Empty => Image::new(self.shape, 0, PPtr::NULL),

@@ -199,7 +199,7 @@ fn scattered_buckets_have_no_hint() {
         let freed = blocks.iter().enumerate().filter(|(n, _)| n % keep != 0).map(|(_, at)| *at);
         heap.transact(Isolation::Strict, |tx| freed.clone().try_for_each(|at| tx::Transaction::free_bytes(tx, at)))
             .unwrap();
-        heap.settle().unwrap();
+        heap.apply_pending().unwrap();
         let options = HashMapOptions::new().capacity(9000);
         let map = heap.transact(Isolation::Strict, |tx| HashMap::create(tx, &options)).unwrap();
         let (there, all) = guessed(&heap, &map);

@@ -48,7 +48,7 @@ fn small_tree(heap: &Heap) -> BTree {
 }
 
 pub fn live(heap: &Heap) -> BTreeSet<u64> {
-    heap.settle().unwrap();
+    heap.apply_pending().unwrap();
     let mut live = BTreeSet::new();
     heap.live_blocks(|offset, _| _ = live.insert(offset)).unwrap();
     live
@@ -204,7 +204,7 @@ fn an_overwrite_costs_what_the_policy_costs() {
         for len in [100, 1000] {
             barriers(&heap, tree, 0..500, len);
             barriers(&heap, map, 0..500, len);
-            heap.settle().unwrap();
+            heap.apply_pending().unwrap();
             // Twice, so that zones are marked and the pipeline is full.
             barriers(&heap, tree, 0..500, len);
             assert_eq!(barriers(&heap, tree, 0..500, len), expected, "tree on {policy}, {len} bytes");
@@ -303,7 +303,7 @@ fn reads_cost_no_barrier() {
     let (_dir, heap) = heap(Policy::InPlace);
     let store = KvMap::new(&heap, tree(&heap, &BTreeOptions::new()));
     store.transact(Isolation::Strict, |tx| tx.put(b"key", b"value")).unwrap();
-    heap.settle().unwrap();
+    heap.apply_pending().unwrap();
     let before = heap.pool().stats();
     store
         .transact(Isolation::Strict, |tx| -> tx::Result<()> {
@@ -339,7 +339,7 @@ fn changes_of_trees_are_declared_together() {
     };
     heap.transact(Isolation::Strict, fill).unwrap();
     let moved = |key: u8, declare: bool| {
-        heap.settle().unwrap();
+        heap.apply_pending().unwrap();
         let before = heap.pool().stats();
         heap.transact(Isolation::Strict, |tx| -> tx::Result<()> {
             let mut ranges = Vec::new();

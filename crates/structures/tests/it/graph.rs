@@ -203,7 +203,7 @@ fn a_change_costs_what_the_policy_costs() {
         };
         // Until zones are marked and the pipeline is full.
         (0..40).for_each(|at| _ = round(at));
-        heap.settle().unwrap();
+        heap.apply_pending().unwrap();
         (0..40).for_each(|at| _ = round(at));
         let sum: u64 = (0..40).map(round).sum();
         let expected = if policy == Policy::Undo { 240 } else { 80 };
@@ -216,7 +216,7 @@ fn reads_cost_no_barrier() {
     let (_dir, heap) = heap(Policy::InPlace);
     let graph = graph(&heap);
     against_model(&heap, graph, &steps(4, 600), true).unwrap();
-    heap.settle().unwrap();
+    heap.apply_pending().unwrap();
     let before = heap.pool().stats();
     with(&heap, |tx| {
         graph.breadth_first(tx, 0, 6, |_, _| ControlFlow::Continue(()))?;

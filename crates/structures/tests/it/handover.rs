@@ -366,14 +366,14 @@ fn nothing_of_an_earlier_time_comes_back() {
         // Now again, and killed.
         let heap = Heap::open(&path, &of_heap(policy)).unwrap();
         fill(&heap, &objects, 1000..1012);
-        heap.settle().unwrap();
+        heap.apply_pending().unwrap();
         fill(&heap, &objects, 1012..1024);
         let killed_heap = std::fs::read(&path).unwrap();
         let store = Mvcc::take_over(heap.hand_over().unwrap(), &of_store()).unwrap();
         store.close().unwrap();
         let store = Mvcc::open(&path, &of_store()).unwrap();
         fill(&store, &objects, 2000..2012);
-        store.settle().unwrap();
+        store.write_back().unwrap();
         fill(&store, &objects, 2012..2024);
         let regions = store.pool().info().regions;
         store.abandon();

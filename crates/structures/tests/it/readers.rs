@@ -68,7 +68,7 @@ fn a_look_up_changes_the_locks_on_its_way_and_nothing_else() {
             })
             .unwrap();
         }
-        heap.settle().unwrap();
+        heap.apply_pending().unwrap();
 
         let depth = |map: &dyn Fn(&mut heap::Tx<'_>) -> tx::Result<structures::Report>| {
             u64::from(heap.transact(Isolation::Strict, map).unwrap().depth)

@@ -226,7 +226,7 @@ fn barriers_are_counted() {
         let mut random = Random::new(5);
         for _ in 0..300 {
             let procedure = SMALL.next(&mut random);
-            engine.settle().unwrap();
+            engine.apply_pending().unwrap();
             let counts = || engine.pool().stats().drains - engine.stats().misses; // copies apart that a partial backup did not have
             let before = counts();
             let done = open.run(&procedure).unwrap();

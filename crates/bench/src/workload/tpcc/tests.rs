@@ -236,7 +236,7 @@ fn barriers(policy: Policy, declare: Declare, mix: Mix) -> (BTreeMap<u64, u64>, 
     let (mut committed, mut undone) = (BTreeMap::new(), BTreeMap::new());
     for _ in 0..RUNS {
         let input = terminal.input();
-        engine.settle().unwrap();
+        engine.apply_pending().unwrap();
         let counts = || engine.pool().stats().drains - engine.stats().misses; // copies apart that a partial backup did not have
         let before = counts();
         let done = run(&engine, &tables, &input, style(policy, declare)).unwrap();

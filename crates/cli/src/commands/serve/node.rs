@@ -214,7 +214,7 @@ impl Guide {
         if machine.me.serves.is_none() {
             tell_addresses(&running, wanted);
         }
-        machine.settle(&running)?;
+        machine.keep_addresses(&running)?;
         Ok(Self { running, group, watch: machine.members.watch_leader(), leader: None })
     }
 
@@ -253,7 +253,7 @@ impl Guide {
 
 impl Machine {
     /// Ports that the system has chosen stay, and what clients are told is known.
-    fn settle(&mut self, running: &Server) -> Result<(), Failure> {
+    fn keep_addresses(&mut self, running: &Server) -> Result<(), Failure> {
         let plain = self.config.redis.len();
         let (redis, tls) = running.redis().split_at(plain.min(running.redis().len()));
         (self.config.redis, self.config.redis_tls) = (redis.to_vec(), tls.to_vec());

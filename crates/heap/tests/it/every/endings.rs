@@ -104,7 +104,7 @@ impl Thread<'_> {
     pub(super) fn transaction(&mut self) {
         let end = match self.rng.below(2) {
             0 => Kind::Commit,
-            _ => self.swarm.one(&mut self.rng, &KINDS[Kind::Commit as usize..Kind::Settle as usize]),
+            _ => self.swarm.one(&mut self.rng, &KINDS[Kind::Commit as usize..Kind::Apply as usize]),
         };
         match end {
             Kind::Transact => self.transact(),

@@ -16,7 +16,7 @@ kinds! {
     Bytes Read Rest Room BytesMut PutBytes Write WriteField WriteMany BytesMutMany Intend Nested Back Top Free FreeBytes Replace
     Alloc AllocBytes AllocSlice
     Commit Abort Drop FailedCommit Panic Transact
-    Settle Grow Scrub ScrubAll Compare CompareAll LiveBlocks Stats Backup Kill
+    Apply Grow Scrub ScrubAll Compare CompareAll LiveBlocks Stats Backup Kill
     Reopen Change
 }
 
@@ -52,8 +52,8 @@ const OPERATIONS: &[(&str, Option<Kind>)] = &[
     ("Heap::cell_is_current", None),
     ("Heap::stats", Some(Kind::Stats)),
     ("Heap::live_blocks", Some(Kind::LiveBlocks)),
-    ("Heap::settle", Some(Kind::Settle)),
-    ("Heap::settle_idle", Some(Kind::Settle)),
+    ("Heap::apply_pending", Some(Kind::Apply)),
+    ("Heap::apply_idle", Some(Kind::Apply)),
     ("Heap::grow", Some(Kind::Grow)),
     ("Heap::scrub", Some(Kind::Scrub)),
     ("Heap::scrub_all", Some(Kind::ScrubAll)),

@@ -12,7 +12,7 @@ use super::thread::{Mode, Thread, at};
 impl Thread<'_> {
     /// Something with all of the heap.
     pub(super) fn whole(&mut self) {
-        let mut kind = self.swarm.one(&mut self.rng, &KINDS[Kind::Settle as usize..Kind::Reopen as usize]);
+        let mut kind = self.swarm.one(&mut self.rng, &KINDS[Kind::Apply as usize..Kind::Reopen as usize]);
         if matches!(kind, Kind::Backup | Kind::Kill) && self.rng.below(3) > 0 {
             kind = Kind::Stats; // they take longer than everything else
         }
@@ -32,8 +32,8 @@ impl Thread<'_> {
 
     fn try_whole(&mut self, kind: Kind) -> tx::Result<()> {
         match kind {
-            Kind::Settle if self.more.below(2) == 0 => self.heap.settle_idle(),
-            Kind::Settle => self.heap.settle()?,
+            Kind::Apply if self.more.below(2) == 0 => self.heap.apply_idle(),
+            Kind::Apply => self.heap.apply_pending()?,
             Kind::Grow if self.heap.stats().bytes < 256 << 10 => self.heap.grow(4096)?,
             Kind::Grow => {}
             Kind::Scrub => assert_eq!(repaired(&self.heap.scrub()?), 0),

@@ -97,7 +97,7 @@ pub(super) const ALONG: &[&str] = &[
     "Options::pool",
     "Options::progress",
     "Options::segment_bytes",
-    "Options::settle_bytes",
+    "Options::checkpoint_bytes",
     "Options::spare_percent",
     "Options::transactions",
     "Options::verify",

@@ -102,7 +102,7 @@ fn a_copy_is_replaced_when_all_the_others_have_promised() {
     let joint = takeover.config();
     assert_eq!(joint.before, Some(Quorum { ids: vec![1, 2, 3], write_quorum: 2 }));
     all_say(&mut takeover, |_| Heard::Reply(Reply::Installed)).expect("installed");
-    assert_eq!(takeover.phase, Phase::Settle);
+    assert_eq!(takeover.phase, Phase::Conclude);
     let Ok(Progress::Taken(taken)) = all_say(&mut takeover, |_| Heard::Reply(Reply::Installed)) else {
         panic!("all have heard of it")
     };
@@ -166,7 +166,7 @@ fn a_change_that_cannot_be_completed_is_withdrawn() {
     let mut takeover = after_a_removal_was_cut_short(&[0, 1], [&joint, &old, &old], None).expect("two of three");
     assert_eq!(takeover.config().before, joint.before, "as joint first, or a later one would not meet it");
     all_say(&mut takeover, |_| Heard::Reply(Reply::Installed)).expect("installed");
-    assert_eq!(takeover.phase, Phase::Settle);
+    assert_eq!(takeover.phase, Phase::Conclude);
     let Ok(Progress::Taken(taken)) = all_say(&mut takeover, |_| Heard::Reply(Reply::Installed)) else {
         panic!("two of three lead")
     };
@@ -177,8 +177,8 @@ fn a_change_that_cannot_be_completed_is_withdrawn() {
 #[test]
 fn a_change_that_one_knows_to_be_complete_is_not_withdrawn() {
     let old = Config::of(vec![1, 2, 3], 2);
-    let (joint, settled) = (old.towards(vec![1, 3]), old.towards(vec![1, 3]).settled());
-    let outcome = after_a_removal_was_cut_short(&[0, 1], [&settled, &joint, &old], None);
+    let (joint, concluded) = (old.towards(vec![1, 3]), old.towards(vec![1, 3]).concluded());
+    let outcome = after_a_removal_was_cut_short(&[0, 1], [&concluded, &joint, &old], None);
     assert!(matches!(outcome, Err(Error::QuorumUnavailable { missing, .. }) if missing == [3]));
 }
 
@@ -186,11 +186,11 @@ fn a_change_that_one_knows_to_be_complete_is_not_withdrawn() {
 #[test]
 fn who_could_not_lead_installs_nothing() {
     let old = Config::of(vec![1, 2, 3], 2);
-    let settled = old.towards(vec![1, 3]).settled();
+    let concluded = old.towards(vec![1, 3]).concluded();
     let third = |without| {
         let mut takeover = begin(&[3], &[]);
         takeover.plan.failpoints = Failpoints(without);
-        all_say(&mut takeover, |_| promise(3, 1, &settled))?;
+        all_say(&mut takeover, |_| promise(3, 1, &concluded))?;
         Ok(takeover.phase)
     };
     let outcome: Result<Phase> = third(None);

@@ -9,14 +9,14 @@ fn large(cell: usize) -> Edit {
     Edit::Node(cell, 200)
 }
 
-/// Slot 0 has stored its record's bytes in main, and is settled, but its record is retired nowhere on media; slot 1 writes the same object, and is retired. The first record
+/// Slot 0 has stored its record's bytes in main, and is applied, but its record is retired nowhere on media; slot 1 writes the same object, and is retired. The first record
 /// comes up again.
 #[test]
 fn a_record_is_gone_before_another_slot_writes_its_objects() {
     let of_one = [v(3, 2), v(3, 3), w(2), w(2), w(2)].map(|edit| Op::commit_in(1, vec![edit]));
     let ops: Vec<Op> = [Op::commit(vec![v(3, 1)]), Op::commit(vec![w(1)])].into_iter().chain(of_one).collect();
     shows(&cells(EAW, ops.clone()), |o| o.leave_out(Step::UnlockLate), &shallow());
-    shows(&cells(EAW, ops), |o| o.leave_out(Step::SettleRetires), &shallow());
+    shows(&cells(EAW, ops), |o| o.leave_out(Step::ApplyRetires), &shallow());
 }
 
 /// The same behind an abort of a transaction that had the object back: it is pending again.
@@ -30,7 +30,7 @@ fn an_abort_gives_back_what_it_had_taken() {
         Op::commit_in(1, vec![w(0)]),
         Op::commit_in(1, vec![w(0)]),
     ];
-    shows(&cells(EAW, ops), |o| o.leave_out(Step::AbortSettles), &shallow());
+    shows(&cells(EAW, ops), |o| o.leave_out(Step::AbortApplies), &shallow());
 }
 
 #[test]

@@ -199,7 +199,7 @@ fn served(path: &Path, closed: bool, older: &mut Vec<Vec<u8>>) {
         note(path, older); // closed, since something runs beside an open one
     }
     if !closed {
-        // All zones are dirty, and no thread settles them meanwhile.
+        // All zones are dirty, and no thread applies anything to them meanwhile.
         let heap = Heap::open(path, &heap::Options::new().coordinator(false)).unwrap();
         let mut blocks = Vec::new();
         heap.live_blocks(|offset, _| blocks.push(offset)).unwrap();

@@ -9,8 +9,8 @@ use crate::media::mark::Mark;
 use crate::space::Space;
 use crate::writers::writer::{Dead, Tombstone};
 
-/// The thread that holds it settles.
-pub(crate) struct Settler {
+/// The thread that holds it makes a checkpoint.
+pub(crate) struct Checkpointer {
     pub(crate) cell: Cell,
     pub(crate) nodes: Nodes,
     /// The lists of the last checkpoint, by their first leaf.
@@ -60,7 +60,7 @@ pub(crate) struct Gathered {
     pub(crate) chunks: HashMap<u32, List>,
 }
 
-impl Settler {
+impl Checkpointer {
     pub(crate) fn new(cell: Cell) -> Self {
         Self {
             cell,

@@ -1,4 +1,4 @@
-//! Settling: the index on media follows the one in memory, by checkpoints; then what is no longer needed is freed.
+//! Checkpoints: by them the index on media follows the one in memory; then what is no longer needed is freed.
 //!
 //! A checkpoint writes each leaf that has changed to a new node, the lists that lead there; a barrier; and names them in the cell, one copy after the
 //! other, with a barrier each. However many commits. What the old checkpoint named is not touched before that. It also names, for each writer, the mark up to which its log is in the
@@ -13,8 +13,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use pmem::sync::switch_point;
 
 use crate::Step;
+use crate::checkpoint::checkpointer::{Checkpointer, Gathered, List};
 use crate::checkpoint::nodes;
-use crate::checkpoint::settler::{Gathered, List, Settler};
 use crate::core::Core;
 use crate::error::Result;
 use crate::index::NO_NODE;
@@ -44,24 +44,24 @@ impl Core {
             self.background.wake();
         }
         let written = self.written.fetch_add(bytes, Relaxed) + bytes;
-        let unsettled = written - self.settled.load(Acquire).min(written);
-        let enough = self.settle_at.load(Relaxed);
-        if unsettled < enough {
+        let behind = written - self.checkpointed.load(Acquire).min(written);
+        let enough = self.checkpoint_at.load(Relaxed);
+        if behind < enough {
             return;
         }
         // Committers wait a little, again and again, for a background thread that cannot keep up, which takes less time than a checkpoint; behind one that makes none
         // they do it themselves, or there would be no end to it.
         let kept = self.background.running.load(Acquire);
-        if kept && unsettled < LATE * enough {
+        if kept && behind < LATE * enough {
             self.background.call();
-        } else if kept && unsettled < TOO_LATE * enough {
+        } else if kept && behind < TOO_LATE * enough {
             self.background.call_and_wait();
         } else if let Err(error) = self.checkpoint() {
             tracing::warn!(%error, "a checkpoint failed; commits go on as long as there is room");
         }
     }
 
-    /// Settles everything committed so far, and frees what is no longer needed. Three barriers.
+    /// Makes a checkpoint of everything committed so far, and frees what is no longer needed. Three barriers.
     pub(crate) fn checkpoint(&self) -> Result<()> {
         self.checkpoint_for(false)
     }
@@ -73,38 +73,38 @@ impl Core {
     }
 
     fn checkpoint_for(&self, rescue: bool) -> Result<()> {
-        let mut settler = self.settler.lock();
-        settler.rescue = rescue;
+        let mut checkpointer = self.checkpointer.lock();
+        checkpointer.rescue = rescue;
         self.pool.check_usable()?;
         self.space.ask_again();
         // What a checkpoint that failed had gathered is for this one.
-        let mut gathered = std::mem::take(&mut settler.gathered);
+        let mut gathered = std::mem::take(&mut checkpointer.gathered);
         gathered.left.append(&mut self.index.take_left());
-        if let Err(error) = self.settle(&mut settler, &mut gathered) {
+        if let Err(error) = self.write_checkpoint(&mut checkpointer, &mut gathered) {
             let Gathered { dead, tombstones, left, chunks, .. } = gathered;
-            settler.gathered = Gathered { dead, tombstones, left, ..Gathered::default() };
-            settler.chunks.extend(chunks);
-            settler.nodes.far = None;
+            checkpointer.gathered = Gathered { dead, tombstones, left, ..Gathered::default() };
+            checkpointer.chunks.extend(chunks);
+            checkpointer.nodes.far = None;
             // What it has taken comes back only with the next one.
-            settler.note_nodes(&self.space);
+            checkpointer.note_nodes(&self.space);
             self.pool.drain()?; // the next one takes these nodes as they are, and another thread may make it
             return Err(error);
         }
-        self.reclaim(&mut settler, gathered)
+        self.reclaim(&mut checkpointer, gathered)
     }
 
-    fn settle(&self, settler: &mut Settler, gathered: &mut Gathered) -> Result<()> {
+    fn write_checkpoint(&self, checkpointer: &mut Checkpointer, gathered: &mut Gathered) -> Result<()> {
         let written = self.written.load(Acquire);
         let pin = self.active.pin_for_upkeep()?;
         if !self.failpoints.skips(Step::MarksFirst) {
-            self.gather(settler, gathered);
+            self.gather(checkpointer, gathered);
         }
-        let number = settler.cell.get().number + 1;
-        self.write_leaves(settler, &pin, number, gathered)?;
+        let number = checkpointer.cell.get().number + 1;
+        self.write_leaves(checkpointer, &pin, number, gathered)?;
         if self.failpoints.skips(Step::MarksFirst) {
-            self.gather(settler, gathered);
+            self.gather(checkpointer, gathered);
         }
-        let (root, root_checksum) = self.write_roots(settler, number, gathered)?;
+        let (root, root_checksum) = self.write_roots(checkpointer, number, gathered)?;
         // What is in the leaves is durable before they are named.
         if !self.failpoints.skips(Step::ForceFirst) {
             self.force()?;
@@ -126,15 +126,15 @@ impl Core {
             marks,
             links,
             root_checksum,
-            ..settler.cell.get()
+            ..checkpointer.cell.get()
         };
-        settler.cell.update(&checkpoint)?;
-        self.settled.store(written, std::sync::atomic::Ordering::Release);
+        checkpointer.cell.update(&checkpoint)?;
+        self.checkpointed.store(written, std::sync::atomic::Ordering::Release);
         crate::stats::add(&self.counters.checkpoints, 1);
-        settler.chunks = std::mem::take(&mut gathered.chunks);
+        checkpointer.chunks = std::mem::take(&mut gathered.chunks);
         for node in std::mem::take(&mut gathered.left) {
-            let count = settler.long.remove(&node).unwrap_or(1);
-            settler.nodes.free(&self.space, node, count);
+            let count = checkpointer.long.remove(&node).unwrap_or(1);
+            checkpointer.nodes.free(&self.space, node, count);
         }
         Ok(())
     }
@@ -142,19 +142,19 @@ impl Core {
     /// Takes each writer's mark and what it superseded, while no thread commits through it. A commit holds its log until it is in the index, so whatever is
     /// before the marks is in the leaves, which are read after this. The log of groups comes first: a transaction that has records in it by then holds its own
     /// until they are in the index.
-    fn gather(&self, settler: &Settler, gathered: &mut Gathered) {
+    fn gather(&self, checkpointer: &Checkpointer, gathered: &mut Gathered) {
         let late = usize::from(self.failpoints.skips(Step::GroupsMarkFirst));
         gathered.marks = vec![Mark::from_word(0); WRITERS];
         gathered.links = vec![0; WRITERS];
-        let short = settler.rescue || self.space.is_short();
+        let short = checkpointer.rescue || self.space.is_short();
         for number in (late..WRITERS).chain(0..late) {
             let mut log = self.writers.get(number).log.lock();
             // Nothing came since the last checkpoint: its thread may be gone.
-            let idle = log.segment().filter(|_| log.mark() == settler.mark(number));
+            let idle = log.segment().filter(|_| log.mark() == checkpointer.mark(number));
             let ends = |segment| {
                 // Nothing moves out of one that a writer fills.
                 let is_full = short && log.is_filled(&self.space);
-                self.space.live(segment) == 0 || settler.nodes.is_far(segment) || is_full
+                self.space.live(segment) == 0 || checkpointer.nodes.is_far(segment) || is_full
             };
             if log.was_cut() && !self.failpoints.skips(Step::FreshSegments) || idle.is_some_and(ends) {
                 log.end_segment(&self.space);
@@ -167,7 +167,13 @@ impl Core {
 
     // ---- what is written --------------------------------------------------------------------------------------
 
-    fn write_leaves(&self, settler: &mut Settler, pin: &Pin<'_>, number: u64, gathered: &mut Gathered) -> Result<()> {
+    fn write_leaves(
+        &self,
+        checkpointer: &mut Checkpointer,
+        pin: &Pin<'_>,
+        number: u64,
+        gathered: &mut Gathered,
+    ) -> Result<()> {
         let mut from = Some(Vec::new());
         let mut words = Vec::new();
         let per = node::per_segment(self.space.segment_bytes);
@@ -182,7 +188,7 @@ impl Core {
                 let dirty = self.index.leaves.take_dirty(stretch.spot.leaf);
                 switch_point();
                 let mut node = old;
-                if dirty || old == NO_NODE || settler.nodes.is_far(old / per) {
+                if dirty || old == NO_NODE || checkpointer.nodes.is_far(old / per) {
                     if !leaf.words(stretch.spot.layout, &mut words) && !self.failpoints.skips(Step::LookAgain) {
                         // It was split: what it stood for is found from its first key on.
                         self.index.leaves.mark_dirty(stretch.spot.leaf);
@@ -190,7 +196,7 @@ impl Core {
                         break;
                     }
                     // What is not written now has changed still, whatever becomes of this checkpoint.
-                    let written = self.write_leaf(settler, number, stretch.from, &words, old);
+                    let written = self.write_leaf(checkpointer, number, stretch.from, &words, old);
                     let (place, checksum) = written.inspect_err(|_| self.index.leaves.mark_dirty(stretch.spot.leaf))?;
                     node = place;
                     leaf.set_node(node);
@@ -207,24 +213,24 @@ impl Core {
                 }
             }
             if !list.is_empty() {
-                let children = self.children(settler, CHUNK, checksums.into_iter());
-                self.write_list(settler, number, list, children, gathered)?;
+                let children = self.children(checkpointer, CHUNK, checksums.into_iter());
+                self.write_list(checkpointer, number, list, children, gathered)?;
             }
         }
         // Lists of the last checkpoint that were not found again.
-        gathered.left.extend(settler.chunks.drain().map(|(_, list)| list.node));
+        gathered.left.extend(checkpointer.chunks.drain().map(|(_, list)| list.node));
         Ok(())
     }
 
     /// What a node keeps of those it names.
-    fn children(&self, settler: &Settler, kind: u32, checksums: impl Iterator<Item = u64>) -> u64 {
-        if settler.cell.get().proves_nodes() { Node::children(&self.key, kind, checksums) } else { 0 }
+    fn children(&self, checkpointer: &Checkpointer, kind: u32, checksums: impl Iterator<Item = u64>) -> u64 {
+        if checkpointer.cell.get().proves_nodes() { Node::children(&self.key, kind, checksums) } else { 0 }
     }
 
     /// Returns where it is, and its checksum.
     fn write_leaf(
         &self,
-        settler: &mut Settler,
+        checkpointer: &mut Checkpointer,
         number: u64,
         fence: &[u8],
         words: &[Word],
@@ -234,10 +240,10 @@ impl Core {
         let place = if self.failpoints.skips(Step::CopyNodes) && old != NO_NODE {
             old
         } else {
-            settler.nodes.take(&self.space, span)?
+            checkpointer.nodes.take(&self.space, span)?
         };
         if span > 1 {
-            settler.long.insert(place, span);
+            checkpointer.long.insert(place, span);
         }
         let mut node = Node::leaf(number, fence, words);
         let rest = fence.get(FENCE_INLINE..).unwrap_or_default();
@@ -248,7 +254,7 @@ impl Core {
     /// Writes the list of a chunk, unless it is as it was.
     fn write_list(
         &self,
-        settler: &mut Settler,
+        checkpointer: &mut Checkpointer,
         number: u64,
         leaves: Vec<u32>,
         children: u64,
@@ -256,15 +262,15 @@ impl Core {
     ) -> Result<()> {
         let first = leaves.first().copied().unwrap_or(NO_NODE);
         let per = node::per_segment(self.space.segment_bytes);
-        if let Some(was) = settler.chunks.remove(&first) {
-            if was.leaves == leaves && was.children == children && !settler.nodes.is_far(was.node / per) {
+        if let Some(was) = checkpointer.chunks.remove(&first) {
+            if was.leaves == leaves && was.children == children && !checkpointer.nodes.is_far(was.node / per) {
                 gathered.lists.push((was.node, was.checksum));
                 gathered.chunks.insert(first, was);
                 return Ok(());
             }
             gathered.left.push(was.node);
         }
-        let place = settler.nodes.take(&self.space, 1)?;
+        let place = checkpointer.nodes.take(&self.space, 1)?;
         let mut node = Node::list(number, CHUNK, &leaves, 0, children);
         let checksum = nodes::write(&self.pool, &self.key, &self.space, place, &mut node, &[])?;
         gathered.lists.push((place, checksum));
@@ -273,20 +279,20 @@ impl Core {
     }
 
     /// Writes the list of lists, from its end; returns where it begins, and the checksum there.
-    fn write_roots(&self, settler: &mut Settler, number: u64, gathered: &mut Gathered) -> Result<(u32, u64)> {
-        gathered.left.append(&mut settler.roots);
+    fn write_roots(&self, checkpointer: &mut Checkpointer, number: u64, gathered: &mut Gathered) -> Result<(u32, u64)> {
+        gathered.left.append(&mut checkpointer.roots);
         let (mut next, mut next_checksum) = (0, None);
         for lists in gathered.lists.chunks(FANOUT).rev() {
-            let mut place = settler.nodes.take(&self.space, 1)?;
+            let mut place = checkpointer.nodes.take(&self.space, 1)?;
             if place == 0 {
                 // Node 0 means that there is none: it stays taken.
-                place = settler.nodes.take(&self.space, 1)?;
+                place = checkpointer.nodes.take(&self.space, 1)?;
             }
-            let children = self.children(settler, ROOT, lists.iter().map(|list| list.1).chain(next_checksum));
+            let children = self.children(checkpointer, ROOT, lists.iter().map(|list| list.1).chain(next_checksum));
             let numbers: Vec<u32> = lists.iter().map(|list| list.0).collect();
             let mut node = Node::list(number, ROOT, &numbers, next, children);
             next_checksum = Some(nodes::write(&self.pool, &self.key, &self.space, place, &mut node, &[])?);
-            settler.roots.push(place);
+            checkpointer.roots.push(place);
             next = place;
         }
         Ok((next, next_checksum.unwrap_or(0)))
@@ -294,20 +300,20 @@ impl Core {
 
     // ---- what is freed ----------------------------------------------------------------------------------------
 
-    fn reclaim(&self, settler: &mut Settler, gathered: Gathered) -> Result<()> {
+    fn reclaim(&self, checkpointer: &mut Checkpointer, gathered: Gathered) -> Result<()> {
         // What was unlinked since the last checkpoint is now behind a durable one.
-        let mut unripe = std::mem::take(&mut settler.unripe);
-        settler.ripe.append(&mut unripe);
-        settler.ripe.extend(gathered.dead);
+        let mut unripe = std::mem::take(&mut checkpointer.unripe);
+        checkpointer.ripe.append(&mut unripe);
+        checkpointer.ripe.extend(gathered.dead);
         let retired = self.index.take_retired();
         // Read behind them: a reader that may still reach them is pinned by now.
         let now = self.active.now();
-        settler.retired.extend(retired.into_iter().map(|old| (now, Box::new(old) as Box<dyn Send>)));
+        checkpointer.retired.extend(retired.into_iter().map(|old| (now, Box::new(old) as Box<dyn Send>)));
         // A transaction that begins from here on has a later snapshot than anything unlinked so far.
         self.order.tick(&self.active);
         let oldest = if self.failpoints.skips(Step::AwaitReaders) { u64::MAX } else { self.active.oldest() };
         let mut held = 0;
-        settler.ripe.retain(|dead| {
+        checkpointer.ripe.retain(|dead| {
             let wait = dead.unlinked >= oldest;
             if wait {
                 held += dead.word.space();
@@ -317,18 +323,18 @@ impl Core {
             wait
         });
         self.space.held.store(held, Relaxed);
-        settler.retired.retain(|(since, _)| *since >= oldest);
-        settler.tombstones.extend(gathered.tombstones);
-        self.drop_tombstones(settler, oldest)?;
-        settler.nodes.give_back(&self.space);
-        settler.note_nodes(&self.space);
+        checkpointer.retired.retain(|(since, _)| *since >= oldest);
+        checkpointer.tombstones.extend(gathered.tombstones);
+        self.drop_tombstones(checkpointer, oldest)?;
+        checkpointer.nodes.give_back(&self.space);
+        checkpointer.note_nodes(&self.space);
         self.note_leaves();
-        self.free_segments(settler);
-        // A small store is settled often: that costs it little, and what waits would be most of its file.
+        self.free_segments(checkpointer);
+        // A small store has checkpoints often: that costs it little, and what waits would be most of its file.
         let enough = (2 * self.space.usage().live).max(LEAST);
-        self.settle_at.store(enough.min(self.options.settle), Relaxed);
-        let moved = self.move_versions(settler);
-        self.unfinished.store(!settler.unripe.is_empty(), std::sync::atomic::Ordering::Release);
+        self.checkpoint_at.store(enough.min(self.options.checkpoint_bytes), Relaxed);
+        let moved = self.move_versions(checkpointer);
+        self.unfinished.store(!checkpointer.unripe.is_empty(), std::sync::atomic::Ordering::Release);
         match moved {
             Ok(()) | Err(crate::Error::Full { .. }) => self.space.shrink(),
             other => other,
@@ -336,18 +342,18 @@ impl Core {
     }
 
     /// Moves what stands alone, and then what is scanned together.
-    fn move_versions(&self, settler: &mut Settler) -> Result<()> {
+    fn move_versions(&self, checkpointer: &mut Checkpointer) -> Result<()> {
         let pin = self.active.pin_for_upkeep()?;
-        let left = self.compact(settler, &pin)?;
-        if settler.rescue { Ok(()) } else { self.gather_neighbours(settler, &pin, left) }
+        let left = self.compact(checkpointer, &pin)?;
+        if checkpointer.rescue { Ok(()) } else { self.gather_neighbours(checkpointer, &pin, left) }
     }
 
     /// Takes tombstones out of the index that the checkpoint has, and whose older versions are out of every reader's sight.
-    fn drop_tombstones(&self, settler: &mut Settler, oldest: u64) -> Result<()> {
+    fn drop_tombstones(&self, checkpointer: &mut Checkpointer, oldest: u64) -> Result<()> {
         let pin = self.active.pin_for_upkeep()?;
         let mut kept = Vec::new();
         let mut thin = Vec::new();
-        for tombstone in std::mem::take(&mut settler.tombstones) {
+        for tombstone in std::mem::take(&mut checkpointer.tombstones) {
             if tombstone.unlinked >= oldest {
                 kept.push(tombstone);
                 continue;
@@ -366,11 +372,11 @@ impl Core {
             self.locks.unlock(hash, &pin);
             if removed {
                 // The durable checkpoint still leads to it.
-                settler.unripe.push(Dead { word: tombstone.word, unlinked: self.active.now() });
+                checkpointer.unripe.push(Dead { word: tombstone.word, unlinked: self.active.now() });
                 thin.push(tombstone.key);
             }
         }
-        settler.tombstones = kept;
+        checkpointer.tombstones = kept;
         thin.sort_unstable();
         let mut merged = false;
         for key in thin.chunk_by(|a, b| a == b) {
@@ -383,10 +389,10 @@ impl Core {
     }
 
     /// Frees segments in which nothing is live and that are behind the marks.
-    fn free_segments(&self, settler: &Settler) {
+    fn free_segments(&self, checkpointer: &Checkpointer) {
         for number in 0..self.space.count() {
             let Use::Log { writer, sequence, .. } = self.space.used(number) else { continue };
-            if self.space.live(number) > 0 || sequence >= settler.mark(writer).sequence {
+            if self.space.live(number) > 0 || sequence >= checkpointer.mark(writer).sequence {
                 continue;
             }
             let run = self.space.run(number) as u32;

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use pmem::sync::{OwnMutex, OwnMutexGuard};
 
-use crate::checkpoint::settler::Settler;
+use crate::checkpoint::checkpointer::Checkpointer;
 use crate::core::Core;
 use crate::error::Result;
 use crate::isolation::active::Pin;
@@ -70,7 +70,7 @@ struct Full {
 
 impl Core {
     /// Empties the sparsest segments, if the store takes far more space than it needs; and those far out, if its file does. Returns how many bytes more may move.
-    pub(super) fn compact(&self, settler: &mut Settler, pin: &Pin<'_>) -> Result<u64> {
+    pub(super) fn compact(&self, checkpointer: &mut Checkpointer, pin: &Pin<'_>) -> Result<u64> {
         let usage = self.space.usage();
         let bytes = self.space.segment_bytes;
         let taken = (usage.segments - usage.free - usage.nodes) * bytes;
@@ -80,9 +80,9 @@ impl Core {
         if self.writers.grouped().is_some() {
             begun = begun.min(2); // that of groups, and that of the thread that makes checkpoints
         }
-        let slack = self.settle_at.load(Relaxed) + begun * bytes;
+        let slack = self.checkpoint_at.load(Relaxed) + begun * bytes;
         // Where data were refused, a gain is welcome, and any gain where it was a transaction that takes data out.
-        let (wanted, dense) = match (self.space.take_short(), settler.rescue) {
+        let (wanted, dense) = match (self.space.take_short(), checkpointer.rescue) {
             (_, true) => (usage.live, bytes / 64 * 63),
             (true, false) => (usage.live, bytes / 8 * 7),
             (false, _) => {
@@ -92,31 +92,32 @@ impl Core {
         };
         // What is written goes to the lowest free segments. So the end of the file becomes free, once what is there has moved.
         let near = 2 * (usage.segments - usage.free) + slack / bytes;
-        settler.nodes.far = (usage.segments > near + near / 2).then_some(near as u32);
+        checkpointer.nodes.far = (usage.segments > near + near / 2).then_some(near as u32);
         // As much as is written between two checkpoints, at most.
-        let mut left = self.options.settle;
+        let mut left = self.options.checkpoint_bytes;
         if let Some(mut excess) = taken.checked_sub(wanted) {
-            let worthwhile = |full: &Full| full.live < dense && settler.alone.get(&full.number) != Some(&full.sequence);
-            let mut sparse: Vec<Full> = self.settled(settler).filter(worthwhile).collect();
+            let worthwhile =
+                |full: &Full| full.live < dense && checkpointer.alone.get(&full.number) != Some(&full.sequence);
+            let mut sparse: Vec<Full> = self.checkpointed(checkpointer).filter(worthwhile).collect();
             sparse.sort_unstable_by_key(|full| full.live);
             for (at, full) in sparse.iter().enumerate() {
                 if excess == 0 || left == 0 {
                     break;
                 }
-                self.empty(settler, pin, *full, Some(&sparse[at + 1..]))?;
+                self.empty(checkpointer, pin, *full, Some(&sparse[at + 1..]))?;
                 excess = excess.saturating_sub(bytes - full.live);
                 left = left.saturating_sub(full.live);
             }
         }
-        if let Some(far) = settler.nodes.far {
+        if let Some(far) = checkpointer.nodes.far {
             let moves = |full: &Full| {
                 full.number >= far && self.space.lowest(self.space.run(full.number) as u32).is_some_and(|to| to < far)
             };
-            for full in self.settled(settler).filter(moves).collect::<Vec<_>>() {
+            for full in self.checkpointed(checkpointer).filter(moves).collect::<Vec<_>>() {
                 if left == 0 {
                     break;
                 }
-                self.empty(settler, pin, full, None)?;
+                self.empty(checkpointer, pin, full, None)?;
                 left = left.saturating_sub(full.live);
             }
         }
@@ -124,8 +125,8 @@ impl Core {
     }
 
     /// Segments that something is in, and that recovery does not read.
-    fn settled<'a>(&'a self, settler: &Settler) -> impl Iterator<Item = Full> + use<'a> {
-        let marks: Vec<u32> = (0..WRITERS).map(|writer| settler.mark(writer).sequence).collect();
+    fn checkpointed<'a>(&'a self, checkpointer: &Checkpointer) -> impl Iterator<Item = Full> + use<'a> {
+        let marks: Vec<u32> = (0..WRITERS).map(|writer| checkpointer.mark(writer).sequence).collect();
         (0..self.space.count()).filter_map(move |number| match self.space.used(number) {
             Use::Log { writer, sequence, .. } if sequence < marks[writer] => {
                 let live = self.space.live(number);
@@ -136,28 +137,34 @@ impl Core {
     }
 
     /// Moves what is needed out of a segment; if it is to gain room, and all is wanted, with what fills it up of those that are next.
-    fn empty(&self, settler: &mut Settler, pin: &Pin<'_>, full: Full, to_gain: Option<&[Full]>) -> Result<()> {
+    fn empty(
+        &self,
+        checkpointer: &mut Checkpointer,
+        pin: &Pin<'_>,
+        full: Full,
+        to_gain: Option<&[Full]>,
+    ) -> Result<()> {
         let mut needed = Vec::new();
         self.needed(pin, full, &mut needed)?;
         // A long one that is alone would be so again.
         if to_gain.is_some() && needed.len() == 1 && needed[0].space() > self.space.segment_bytes / 2 {
-            settler.alone.insert(full.number, full.sequence);
+            checkpointer.alone.insert(full.number, full.sequence);
             return Ok(());
         }
-        let need = match (settler.rescue, full.live < self.space.segment_bytes / 8) {
+        let need = match (checkpointer.rescue, full.live < self.space.segment_bytes / 8) {
             (false, _) => Need::Move,
             (true, false) => Need::Rescue,
             (true, true) => Need::Last,
         };
         let mut others = Vec::new();
         // Short ones fill segments by themselves.
-        if settler.rescue && needed.iter().any(|record| record.space() > self.space.segment_bytes / 64) {
+        if checkpointer.rescue && needed.iter().any(|record| record.space() > self.space.segment_bytes / 64) {
             for next in to_gain.unwrap_or_default().iter().take(FILLERS) {
                 self.needed(pin, *next, &mut others)?;
             }
             others.truncate(TOGETHER);
         }
-        needed.chunks(TOGETHER).try_for_each(|some| self.move_together(settler, pin, some, &others, need))
+        needed.chunks(TOGETHER).try_for_each(|some| self.move_together(checkpointer, pin, some, &others, need))
     }
 
     /// The records of a segment that the index leads to.
@@ -176,7 +183,7 @@ impl Core {
     /// them. One barrier.
     pub(super) fn move_together<'r>(
         &self,
-        settler: &mut Settler,
+        checkpointer: &mut Checkpointer,
         pin: &Pin<'_>,
         some: &[Record<'r>],
         others: &[Record<'r>],
@@ -196,7 +203,7 @@ impl Core {
         };
         let own: Vec<Moved<'_>> = some.iter().filter_map(&mut lock).collect();
         let others = if own.is_empty() { Vec::new() } else { others.iter().filter_map(&mut lock).collect() };
-        let moved = if own.is_empty() { Ok(()) } else { self.rewrite(settler, pin, own, others, need) };
+        let moved = if own.is_empty() { Ok(()) } else { self.rewrite(checkpointer, pin, own, others, need) };
         held.into_iter().for_each(|hash| self.locks.unlock(hash, pin));
         moved
     }
@@ -214,14 +221,14 @@ impl Core {
 
     fn rewrite<'r>(
         &self,
-        settler: &mut Settler,
+        checkpointer: &mut Checkpointer,
         pin: &Pin<'_>,
         mut batch: Vec<Moved<'r>>,
         others: Vec<Moved<'r>>,
         need: Need,
     ) -> Result<()> {
         let (writer, mut log) = self.claim_forced()?;
-        if settler.rescue {
+        if checkpointer.rescue {
             batch = packed(batch, others, log.rest(), self.space.segment_bytes);
         }
         let mut image = Vec::new();
@@ -281,10 +288,10 @@ impl Core {
             if self.index.swap(pin, record.key(), *hash, *old, new)? {
                 self.space.add_live(segment, new.space());
                 let unlinked = self.active.now();
-                settler.unripe.push(Dead { word: *old, unlinked });
+                checkpointer.unripe.push(Dead { word: *old, unlinked });
                 if new.is_tombstone() {
                     let (key, ts) = (record.key().into(), record.header.ts);
-                    settler.tombstones.push(Tombstone { key, word: new, ts, unlinked });
+                    checkpointer.tombstones.push(Tombstone { key, word: new, ts, unlinked });
                 }
             }
         }

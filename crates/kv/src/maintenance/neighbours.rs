@@ -7,14 +7,14 @@
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use crate::Step;
-use crate::checkpoint::settler::Settler;
+use crate::checkpoint::checkpointer::Checkpointer;
 use crate::core::Core;
 use crate::error::Result;
 use crate::index::{Listed, SHORT};
 use crate::isolation::active::Pin;
+use crate::maintenance::compact::TOGETHER;
 use crate::media::record::Record;
 use crate::raw::Claim;
-use crate::settle::compact::TOGETHER;
 use crate::space::need::Need;
 
 /// So many leaves are worth a turn of the background thread.
@@ -34,17 +34,17 @@ impl Core {
         if self.index.leaves.scattered() < WORTHWHILE {
             return Ok(());
         }
-        let mut settler = self.settler.lock();
+        let mut checkpointer = self.checkpointer.lock();
         self.pool.check_usable()?;
         let pin = self.active.pin_for_upkeep()?;
-        self.gather_neighbours(&mut settler, &pin, self.options.settle)?;
+        self.gather_neighbours(&mut checkpointer, &pin, self.options.checkpoint_bytes)?;
         // What they have left is freed even if nothing more is committed.
         self.unfinished.store(true, Release);
         Ok(())
     }
 
     /// Moves the versions of leaves that were noted, up to so many bytes of them.
-    pub(super) fn gather_neighbours(&self, settler: &mut Settler, pin: &Pin<'_>, most: u64) -> Result<()> {
+    pub(super) fn gather_neighbours(&self, checkpointer: &mut Checkpointer, pin: &Pin<'_>, most: u64) -> Result<()> {
         // What moves leaves a copy behind until all that read by then are gone: not while readers keep as much already, nor in a full store.
         let held = self.space.held.load(Relaxed);
         if self.index.leaves.scattered() == 0 || self.space.is_short() || held > self.space.usage().live / 4 {
@@ -72,12 +72,12 @@ impl Core {
                     }
                 }
                 while some.len() >= TOGETHER {
-                    self.move_together(settler, pin, &some[..TOGETHER], &[], Need::Move)?;
+                    self.move_together(checkpointer, pin, &some[..TOGETHER], &[], Need::Move)?;
                     some.drain(..TOGETHER);
                 }
             }
             from = chunk.end.as_deref().map(<[u8]>::to_vec);
         }
-        if some.is_empty() { Ok(()) } else { self.move_together(settler, pin, &some, &[], Need::Move) }
+        if some.is_empty() { Ok(()) } else { self.move_together(checkpointer, pin, &some, &[], Need::Move) }
     }
 }
