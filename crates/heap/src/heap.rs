@@ -4,12 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use pmem::sync::Mutex;
-use pmem::{Allocator, Domain, Error as PoolError, Pool, Ring, SlotState, SpaceFor, TwoSlot};
+use pmem::{Allocator, Background, Domain, Error as PoolError, Pool, Ring, SlotState, SpaceFor, TwoSlot};
 use tx::{Engine, Error, Handover, Isolation, Result};
 
 use crate::assemble::{Parts, State, add_backup, assemble, make_root, rebuild, switch};
 use crate::cell;
-use crate::coordinator::Coordinator;
+use crate::coordinator;
 use crate::core::Core;
 use crate::follower::Follower;
 use crate::locking::Tx;
@@ -57,7 +57,7 @@ use crate::stats::Stats;
 pub struct Heap {
     core: Arc<Core>,
     cell: Mutex<TwoSlot<State>>,
-    coordinator: Option<Coordinator>,
+    coordinator: Option<Background>,
     recovery: Recovery,
     /// Behind the others: they have let go of the core by then.
     closing: Closing,
@@ -276,7 +276,7 @@ impl Heap {
         core.pool.set_pending(true); // a new one, too
         // A simulated pool has no time, and `none` nothing to apply.
         let wanted = options.coordinator && core.policy != Policy::None && core.pool.domain() != Domain::Simulated;
-        let coordinator = wanted.then(|| Coordinator::start(&core));
+        let coordinator = wanted.then(|| coordinator::start(&core));
         let closing = Closing(Some(Arc::clone(&core)));
         Self { core, cell: Mutex::new(cell), coordinator, recovery, closing }
     }

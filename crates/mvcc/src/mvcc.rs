@@ -4,12 +4,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use pmem::{
-    Allocator, Domain, Error as PoolError, FlushSet, Intent, Pool, Recovered, Ring, SlotState, SpaceFor, TwoSlot,
+    Allocator, Background, Domain, Error as PoolError, FlushSet, Intent, Pool, Recovered, Ring, SlotState, SpaceFor,
+    TwoSlot,
 };
 use tx::{Engine, Error, Handover, Isolation, Procedure, Result};
 
 use crate::assemble::Parts;
-use crate::background::Background;
+use crate::background;
 use crate::calls::Registered;
 use crate::core::Core;
 use crate::options::{LAYOUT, Options};
@@ -208,7 +209,7 @@ impl Mvcc {
         }
         // A simulated pool has no time.
         let wanted = options.background && core.pool.domain() != Domain::Simulated && !core.pool.is_read_only();
-        let background = wanted.then(|| Background::start(&core));
+        let background = wanted.then(|| background::start(&core));
         let closing = Closing(Some(Arc::clone(&core)));
         Self { core, background, procedures: options.procedures.clone(), recovery, closing }
     }

@@ -119,6 +119,7 @@ extern crate self as pmem;
 
 mod alloc;
 mod area;
+mod background;
 mod cell;
 mod checksum;
 mod checksummed;
@@ -167,6 +168,7 @@ mod written;
 
 pub use alloc::{Allocator, Block, Found, HeapOptions, HeapUsage, Intent};
 pub use area::{Area, Region};
+pub use background::Background;
 pub use cell::SlotState;
 pub use checksum::{ChecksumKey, Sum};
 pub use checksummed::CHECKSUMMED_HEADER;

@@ -89,16 +89,23 @@ pub struct Compare {
     /// What the others are held against [default: the first peer, else none, else the first engine]
     #[arg(long, value_name = "NAME")]
     pub baseline: Option<Contestant>,
-    /// Pools and the peers' files go into a temporary folder in there [default: /dev/shm, if there is one]
+    #[command(flatten)]
+    pub run: Run,
+    /// The same seed asks for the same
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    pub seed: u64,
+}
+
+/// Where and how long is measured, and what becomes of the rows.
+#[derive(Debug, ClapArgs)]
+pub struct Run {
+    /// What is measured lies in a temporary folder in there, the peers' files too [default: /dev/shm, if there is one]
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
     #[command(flatten)]
     pub output: Output,
     #[command(flatten)]
     pub rounds: Rounds,
-    /// The same seed asks for the same
-    #[arg(long, value_name = "S", default_value_t = 1)]
-    pub seed: u64,
 }
 
 /// What becomes of the rows, and how many there are.

@@ -75,10 +75,10 @@ fn limits(args: &args::Limits) -> Outcome {
 fn served(args: &args::ServedBench) -> Outcome {
     let mut what = bench::experiments::Served { idle: args.idle, value_bytes: args.value_bytes, ..Default::default() };
     what.cairn = std::env::current_exe().map_err(|error| Failure::file("find", Path::new("cairn"), &error))?;
-    if let Some(dir) = &args.dir {
+    if let Some(dir) = &args.run.dir {
         what.dir.clone_from(dir);
     }
-    if args.output.quick {
+    if args.run.output.quick {
         (what.requests, what.keys) = (20_000, 1_000);
     }
     what.requests = args.requests.unwrap_or(what.requests);
@@ -88,12 +88,12 @@ fn served(args: &args::ServedBench) -> Outcome {
     choose(&mut what.connections, &args.connections);
     choose(&mut what.pipeline, &args.pipeline);
     choose(&mut what.threads, &args.threads);
-    let plan = plan(&args.output, &args.rounds);
-    measured_as(print, &args.output, |watch| what.measure(&plan, watch))
+    let plan = plan(&args.run.output, &args.run.rounds);
+    measured_as(print, &args.run.output, |watch| what.measure(&plan, watch))
 }
 
 fn overwrite(args: &args::Overwrite) -> Outcome {
-    let quick = args.compare.output.quick;
+    let quick = args.compare.run.output.quick;
     let mut what = Overwrite::default();
     if quick {
         (what.bytes, what.sets) = (vec![64, 1024], vec![Set::Hot]);
@@ -106,7 +106,7 @@ fn overwrite(args: &args::Overwrite) -> Outcome {
 
 fn alloc(args: &args::Alloc) -> Outcome {
     let mut what = Alloc::default();
-    if args.compare.output.quick {
+    if args.compare.run.output.quick {
         what.bytes = vec![128];
     }
     choose(&mut what.bytes, &args.bytes);
@@ -120,7 +120,7 @@ fn ycsb(args: &args::Ycsb) -> Outcome {
         distribution: args.distribution,
         ..YcsbRun::default()
     };
-    if args.compare.output.quick {
+    if args.compare.run.output.quick {
         what.keys = QUICK_KEYS;
     }
     what.keys = args.keys.unwrap_or(what.keys);
@@ -135,7 +135,7 @@ fn ycsb(args: &args::Ycsb) -> Outcome {
 
 fn dependent(args: &args::Dependent) -> Outcome {
     let mut what = Dependent::default();
-    if args.compare.output.quick {
+    if args.compare.run.output.quick {
         what.keys = QUICK_KEYS;
     }
     what.keys = args.keys.unwrap_or(what.keys);
@@ -145,7 +145,7 @@ fn dependent(args: &args::Dependent) -> Outcome {
 
 fn worst_case(args: &args::WorstCase) -> Outcome {
     let mut what = WorstCase::default();
-    if args.compare.output.quick {
+    if args.compare.run.output.quick {
         what.bytes = vec![64, 1024];
     }
     choose(&mut what.bytes, &args.bytes);
@@ -154,7 +154,7 @@ fn worst_case(args: &args::WorstCase) -> Outcome {
 
 fn structures(args: &args::Structures) -> Outcome {
     let mut what = Structures { value_bytes: args.value_bytes, degree: args.degree, ..Structures::default() };
-    if args.compare.output.quick {
+    if args.compare.run.output.quick {
         what.keys = QUICK_KEYS;
     }
     what.keys = args.keys.unwrap_or(what.keys);
@@ -165,7 +165,7 @@ fn structures(args: &args::Structures) -> Outcome {
 
 fn tpcc(args: &args::Tpcc) -> Outcome {
     let mut what = Tpcc { mixes: args.mix.clone(), declare: args.declare.clone(), ..Tpcc::default() };
-    if args.compare.output.quick {
+    if args.compare.run.output.quick {
         (what.scale.customers, what.scale.items) = (60, 1_000);
     }
     choose(&mut what.structures, &args.structure);
@@ -183,7 +183,7 @@ fn tpcc(args: &args::Tpcc) -> Outcome {
 
 fn smallbank(args: &args::SmallBank) -> Outcome {
     let mut what = SmallBank::default();
-    if args.compare.output.quick {
+    if args.compare.run.output.quick {
         what.bank.customers = 1_000;
     }
     what.bank.customers = args.customers.unwrap_or(what.bank.customers);
@@ -203,16 +203,16 @@ fn choose<T: Clone>(default: &mut Vec<T>, asked: &[T]) {
 
 /// What all comparisons have in common: who, where, and what becomes of the rows.
 fn compare(args: &Compare, measure: impl FnOnce(&Contest, &dyn Watch) -> bench::Result<Vec<Row>>) -> Outcome {
-    let mut contest = Contest::here(plan(&args.output, &args.rounds));
+    let mut contest = Contest::here(plan(&args.run.output, &args.run.rounds));
     contest.who = args.engine.iter().chain(&args.peer).copied().collect();
     contest.threads.clone_from(&args.threads);
     (contest.baseline, contest.seed) = (args.baseline, args.seed);
-    if let Some(dir) = &args.dir {
+    if let Some(dir) = &args.run.dir {
         contest.dir.clone_from(dir);
     }
     must_take_part(args.baseline, &contest.who, "--engine")?;
     restart_with(contest.who.iter().map(|who| environment(*who, &contest.dir)))?;
-    measured(&args.output, |watch| measure(&contest, watch))
+    measured(&args.run.output, |watch| measure(&contest, watch))
 }
 
 fn plan(output: &Output, asked: &Rounds) -> Plan {

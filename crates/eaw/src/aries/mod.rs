@@ -60,7 +60,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use pmem::sync::Mutex;
-use pmem::{LINE, Persist, Pool, TwoSlot};
+use pmem::{Background, LINE, Persist, Pool, TwoSlot};
 
 #[cfg(any(test, feature = "failpoints"))]
 pub use failpoints::Step;
@@ -73,7 +73,6 @@ use crate::records::session::{CATALOG, Keeps, Shared};
 use crate::records::space::{Claimed, Space, slot_bytes};
 use crate::records::{RecordTx, Records, Table};
 use buffer::Buffer;
-use cleaner::Cleaner;
 use disk::{Disk, HEADER, REGION_KIND};
 use failpoints::Steps;
 use wal::{Entry, LOOSE_MAX, Wal};
@@ -279,7 +278,7 @@ impl Options {
         core.find_records(&mut restart.damaged)?;
         pool.set_pending(true);
         let core = Arc::new(core);
-        let cleaner = if self.cleans { Cleaner::start(&core) } else { None };
+        let cleaner = if self.cleans { cleaner::start(&core) } else { None };
         Ok(Aries { core: Some(core), cleaner, restart })
     }
 }
@@ -326,7 +325,7 @@ struct Core {
 pub struct Aries {
     /// None when it is closed.
     core: Option<Arc<Core>>,
-    cleaner: Option<Cleaner>,
+    cleaner: Option<Background>,
     restart: Restart,
 }
 

@@ -1,14 +1,12 @@
 //! Measurements of stores of keys and values.
 
-use std::path::PathBuf;
-
 use bench::experiments::Scenario;
 use bench::kv_sides::Keeper;
 use bench::workload::Workload;
 use clap::Args as ClapArgs;
 use tx::Isolation;
 
-use super::{Output, Rounds, one_of, threads};
+use super::{Run, one_of, threads};
 use crate::size;
 
 /// What is compared, where and how long
@@ -28,13 +26,8 @@ pub struct CompareStores {
     /// What the others are held against [default: the first peer, else the first engine]
     #[arg(long, value_name = "NAME")]
     pub baseline: Option<Keeper>,
-    /// Stores go into a temporary folder in there [default: /dev/shm, if there is one]
-    #[arg(long, value_name = "DIR")]
-    pub dir: Option<PathBuf>,
     #[command(flatten)]
-    pub output: Output,
-    #[command(flatten)]
-    pub rounds: Rounds,
+    pub run: Run,
     /// The same seed asks for the same
     #[arg(long, value_name = "S", default_value_t = 1)]
     pub seed: u64,

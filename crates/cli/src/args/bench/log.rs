@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use bench::log_sides::{Appender, Policy};
 use clap::Args as ClapArgs;
 
-use super::{Output, Rounds, one_of, threads};
+use super::{Output, Run, one_of, threads};
 use crate::size;
 
 /// Append records to a log
@@ -44,13 +44,8 @@ pub struct LogAppend {
     /// Room for records in each log: all of it is gone through before it is used again; cleaning it is not timed
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size::parse)]
     pub room: u64,
-    /// Logs go into a temporary folder in there [default: /dev/shm, if there is one]
-    #[arg(long, value_name = "DIR")]
-    pub dir: Option<PathBuf>,
     #[command(flatten)]
-    pub output: Output,
-    #[command(flatten)]
-    pub rounds: Rounds,
+    pub run: Run,
 }
 
 fn other(name: &str) -> Result<Appender, String> {

@@ -1,14 +1,12 @@
 //! Measurements of logs with copies in other processes.
 
-use std::path::PathBuf;
-
 use bench::experiments::log_replicate::ORDERS;
 use bench::experiments::{Placement, Transport};
 use bench::log_sides::Way;
 use clap::Args as ClapArgs;
 use log::FlushOrder;
 
-use super::{Output, Rounds, threads};
+use super::{Run, threads};
 use crate::size;
 
 /// Append records to a log of which backups have copies
@@ -61,13 +59,8 @@ pub struct LogReplicate {
     /// Room for records in each copy: all of it is gone through before it is used again; cleaning it is not timed
     #[arg(long, value_name = "SIZE", default_value = "16M", value_parser = size::parse)]
     pub room: u64,
-    /// All copies go into a temporary folder in there [default: /dev/shm, if there is one]
-    #[arg(long, value_name = "DIR")]
-    pub dir: Option<PathBuf>,
     #[command(flatten)]
-    pub output: Output,
-    #[command(flatten)]
-    pub rounds: Rounds,
+    pub run: Run,
 }
 
 /// Open a log whose leader is gone
@@ -86,13 +79,8 @@ pub struct LogTakeover {
     /// How many backups there are, two or more, and how many copies must have a record
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub backups: usize,
-    /// All copies go into a temporary folder in there [default: /dev/shm, if there is one]
-    #[arg(long, value_name = "DIR")]
-    pub dir: Option<PathBuf>,
     #[command(flatten)]
-    pub output: Output,
-    #[command(flatten)]
-    pub rounds: Rounds,
+    pub run: Run,
 }
 
 fn order(name: &str) -> Result<FlushOrder, String> {
@@ -117,11 +105,6 @@ pub struct RocksdbWal {
     /// Numbers of threads, one after the other [default: 1,4, or 1 if quick]
     #[arg(long, value_name = "N,M", value_delimiter = ',', value_parser = threads)]
     pub threads: Vec<usize>,
-    /// Databases go into a temporary folder in there [default: /dev/shm, if there is one]
-    #[arg(long, value_name = "DIR")]
-    pub dir: Option<PathBuf>,
     #[command(flatten)]
-    pub output: Output,
-    #[command(flatten)]
-    pub rounds: Rounds,
+    pub run: Run,
 }

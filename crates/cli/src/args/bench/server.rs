@@ -1,10 +1,8 @@
 //! Measurements of `cairn serve`.
 
-use std::path::PathBuf;
-
 use clap::Args as ClapArgs;
 
-use super::{Output, Rounds, threads};
+use super::{Run, threads};
 use crate::size;
 
 /// `cairn serve` beside Redis with appendfsync always, as redis-benchmark sees them, or beside memcached
@@ -60,11 +58,6 @@ pub struct ServedBench {
     /// Connections that are there besides, and say nothing
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub idle: usize,
-    /// Files go into a temporary folder in there [default: /dev/shm, if there is one]
-    #[arg(long, value_name = "DIR")]
-    pub dir: Option<PathBuf>,
     #[command(flatten)]
-    pub output: Output,
-    #[command(flatten)]
-    pub rounds: Rounds,
+    pub run: Run,
 }

@@ -12,7 +12,7 @@ use crate::output::say;
 
 pub fn run(args: &args::KvStores) -> Outcome {
     let mut what = KvRun { key_bytes: args.key_bytes, ..KvRun::default() };
-    if args.compare.output.quick {
+    if args.compare.run.output.quick {
         (what.keys, what.value_bytes) = (vec![QUICK_KEYS], vec![1024]);
     }
     choose(&mut what.workloads, &args.workload);
@@ -30,7 +30,7 @@ pub fn midas(args: &args::Midas) -> Outcome {
 
 pub fn open(args: &args::KvOpen) -> Outcome {
     let mut what = KvOpen { key_bytes: args.key_bytes, value_bytes: args.value_bytes, ..KvOpen::default() };
-    if args.compare.output.quick {
+    if args.compare.run.output.quick {
         what.keys = vec![QUICK_KEYS];
     }
     choose(&mut what.keys, &args.keys);
@@ -39,7 +39,7 @@ pub fn open(args: &args::KvOpen) -> Outcome {
 
 pub fn space(args: &args::KvSpace) -> Outcome {
     let mut what = KvSpace { looks: args.looks, value_bytes: args.value_bytes, ..KvSpace::default() };
-    if args.compare.output.quick {
+    if args.compare.run.output.quick {
         (what.keys, what.overwrites) = (1_000, 50_000);
     }
     what.keys = args.keys.unwrap_or(what.keys);
@@ -57,14 +57,14 @@ fn compare(
     show: impl FnOnce(&[Row]) -> Result<(), Failure>,
     measure: impl FnOnce(&Field, &dyn Watch) -> bench::Result<Vec<Row>>,
 ) -> Outcome {
-    let mut field = Field::here(plan(&args.output, &args.rounds));
+    let mut field = Field::here(plan(&args.run.output, &args.run.rounds));
     field.who = args.engine.iter().chain(&args.peer).copied().collect();
     field.threads.clone_from(&args.threads);
     (field.baseline, field.seed) = (args.baseline, args.seed);
-    if let Some(dir) = &args.dir {
+    if let Some(dir) = &args.run.dir {
         field.dir.clone_from(dir);
     }
     must_take_part(args.baseline, &field.who, "--engine")?;
     restart_with(field.who.iter().map(|who| who.environment(&field.dir)))?;
-    measured_as(show, &args.output, |watch| measure(&field, watch))
+    measured_as(show, &args.run.output, |watch| measure(&field, watch))
 }

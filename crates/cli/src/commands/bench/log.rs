@@ -16,8 +16,8 @@ use crate::failure::Failure;
 use crate::output::say;
 
 pub fn append(args: &args::LogAppend) -> Outcome {
-    let mut what = LogAppend::here(plan(&args.output, &args.rounds));
-    if args.output.quick {
+    let mut what = LogAppend::here(plan(&args.run.output, &args.run.rounds));
+    if args.run.output.quick {
         (what.bytes, what.threads) = (vec![64, 1024], vec![1, 2]);
     }
     choose(&mut what.bytes, &args.bytes);
@@ -25,12 +25,12 @@ pub fn append(args: &args::LogAppend) -> Outcome {
     let ours = args.policy.iter().copied().map(Appender::Log);
     what.who = [Appender::Bare].into_iter().chain(ours).chain(args.peer.iter().copied()).collect();
     (what.baseline, what.room) = (args.baseline, args.room);
-    if let Some(dir) = &args.dir {
+    if let Some(dir) = &args.run.dir {
         what.dir.clone_from(dir);
     }
     must_take_part(args.baseline, &what.who, "--policy")?;
     restart_with(what.who.iter().map(|who| who.environment(&what.dir)))?;
-    measured(&args.output, |watch| what.measure(watch))
+    measured(&args.run.output, |watch| what.measure(watch))
 }
 
 /// Its lines, if it has some; else its rows as bars.
