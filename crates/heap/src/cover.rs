@@ -15,7 +15,7 @@ const ROUNDS: usize = 4;
 /// Places taken for copies; and what was given up to have more, which is free behind the next drain.
 #[derive(Default)]
 struct Room {
-    places: Vec<u64>,
+    offsets: Vec<u64>,
     given_up: Vec<Piece>,
 }
 
@@ -43,10 +43,10 @@ impl Core {
                         missing.push((offset, len));
                     }
                     Found::At(at) => {
-                        set.copies.push(Copied { offset, len, at: catalog.place(at)? + HEADER });
+                        set.copies.push(Copied { offset, len, at: catalog.offset(at)? + HEADER });
                     }
                     Found::Left(at) => {
-                        set.copies.push(Copied { offset, len, at: catalog.place(at)? + HEADER });
+                        set.copies.push(Copied { offset, len, at: catalog.offset(at)? + HEADER });
                         left.push(at);
                     }
                 }
@@ -72,13 +72,13 @@ impl Core {
         let (_gate, catalog) = (copies.share_gate(), &copies.catalog);
         set.unsure = true; // until the next drain of this thread
         for &at in left {
-            let place = catalog.prove(at, catalog.sure(at))?; // it is as main is
-            self.pool.flush(place, 8)?;
+            let proof = catalog.prove(at, catalog.sure(at))?; // it is as main is
+            self.pool.flush(proof, 8)?;
         }
         // Should anything fail, what was brought back is sure with the barrier of the abort.
         let mut room = Room::default();
         let made = self.room_for(copies, slot, missing, &mut room).and_then(|()| {
-            missing.iter().zip(&room.places).try_for_each(|(&range, &at)| {
+            missing.iter().zip(&room.offsets).try_for_each(|(&range, &at)| {
                 let (offset, len) = range;
                 set.copies.push(Copied { offset, len, at: catalog.write(at, range)? });
                 Ok(())
@@ -86,10 +86,10 @@ impl Core {
         });
         if made.is_err() {
             // No transaction is to find copies that are not there; nor recovery those that were made, once their objects have others.
-            for (m, &at) in missing.iter().zip(&room.places) {
+            for (m, &at) in missing.iter().zip(&room.offsets) {
                 catalog.forget(m.0);
-                let place = catalog.prove(at, 0)?;
-                self.pool.flush(place, 8)?;
+                let proof = catalog.prove(at, 0)?;
+                self.pool.flush(proof, 8)?;
             }
         }
         if !self.failpoints.skips(Step::CopyBarrier) {
@@ -97,9 +97,9 @@ impl Core {
         }
         copies.publish(&room.given_up)?;
         made?;
-        for &at in &room.places {
-            let place = catalog.prove(at, catalog.sure(at))?;
-            self.pool.flush(place, 8)?; // with the transaction's next barrier
+        for &at in &room.offsets {
+            let proof = catalog.prove(at, catalog.sure(at))?;
+            self.pool.flush(proof, 8)?; // with the transaction's next barrier
         }
         Counters::add(&self.counters[slot].misses);
         Ok(())
@@ -120,16 +120,16 @@ impl Core {
                 copies.publish(&std::mem::take(&mut room.given_up))?;
             }
             let mut arena = copies.arena.lock();
-            for &(offset, len) in &missing[room.places.len()..] {
+            for &(offset, len) in &missing[room.offsets.len()..] {
                 let Some(at) = arena.take(catalog, (offset, len))? else { break };
                 catalog.enlist(offset, at);
-                room.places.push(at);
+                room.offsets.push(at);
             }
             // Where copies are of many lengths, so little may lie in pieces that are too short: then more.
             let wanted = if round < ROUNDS { needed << round } else { arena.limit().max(needed) };
             arena.advance(catalog, &self.alloc, slot, wanted, &mut room.given_up)?;
             in_use = arena.in_use(); // now: another one's look is next
-            if room.places.len() == missing.len() {
+            if room.offsets.len() == missing.len() {
                 return Ok(());
             }
         }

@@ -190,7 +190,7 @@ impl Entries {
         main: impl FnOnce() -> Result<&'a [u8]>,
     ) -> Result<NonNull<u8>> {
         self.merged.clear();
-        let at = self.place(range);
+        let at = self.slot(range);
         if !whole {
             self.bytes.slice_mut(at, range.1 as usize).copy_from_slice(main()?);
         }
@@ -207,7 +207,7 @@ impl Entries {
     }
 
     /// Room for a range, aligned as there.
-    fn place(&mut self, range: Bytes) -> usize {
+    fn slot(&mut self, range: Bytes) -> usize {
         let at = aligned_from(range, self.used);
         self.used = at + range.1 as usize;
         self.bytes.reserve(self.used);
@@ -300,7 +300,7 @@ impl Entries {
         self.used = 0;
         let runs = std::mem::take(&mut self.runs);
         for run in runs.few.into_iter().chain(runs.many.into_values()) {
-            let at = self.place(run.range);
+            let at = self.slot(run.range);
             self.bytes.slice_mut(at, run.range.1 as usize).copy_from_slice(old.slice(run.at, run.range.1 as usize));
             self.runs.insert(Run { at, ..run });
         }
@@ -423,9 +423,9 @@ mod tests {
                             entries.tidy();
                         }
                         let bytes = entries.edit(at, (true, whole), || Ok(&main[of(range)])).unwrap();
-                        let place = bytes.addr().get() - entries.bytes.at(0).addr().get();
+                        let offset = bytes.addr().get() - entries.bytes.at(0).addr().get();
                         prop_assert!(is_aligned(at, bytes.addr().get()));
-                        let now = entries.bytes.slice_mut(place, range.1 as usize);
+                        let now = entries.bytes.slice_mut(offset, range.1 as usize);
                         if !whole {
                             prop_assert_eq!(&*now, &model[of(range)]);
                         }

@@ -66,7 +66,7 @@ impl Ground {
     pub(crate) fn pieces(&self, offset: u64, len: u64, mut f: impl FnMut(u64, u64, u64) -> Result<()>) -> Result<()> {
         let (mut from, mut at, mut left) = (offset, self.linear(offset)?, len);
         while left > 0 {
-            let (to, rest) = self.backup.place(at).ok_or_else(|| self.backup_too_short(from))?;
+            let (to, rest) = self.backup.offset(at).ok_or_else(|| self.backup_too_short(from))?;
             let n = left.min(rest);
             f(from, to, n)?;
             (from, at, left) = (from + n, at + n, left - n);
@@ -107,7 +107,7 @@ impl Ground {
     /// Asks for the place of a range in the backup: its lines if they will be written in part, else what is needed to find it.
     #[inline]
     pub(crate) fn touch_backup(&self, (offset, len): Bytes) {
-        if let Some((to, _)) = self.main.linear(offset).and_then(|at| self.backup.place(at)) {
+        if let Some((to, _)) = self.main.linear(offset).and_then(|at| self.backup.offset(at)) {
             self.pool.prefetch(to, if is_short(&(offset, len)) { pmem::lines(to, len) } else { 1 });
         }
     }
@@ -155,7 +155,7 @@ pub(crate) fn read_line(pool: &Pool, line: &Space, at: u64, len: u64) -> Result<
     let mut at = at;
     let end = at + len;
     while at < end {
-        let Some((offset, rest)) = line.place(at) else { break };
+        let Some((offset, rest)) = line.offset(at) else { break };
         let n = rest.min(end - at);
         // the caller sees to it that no thread writes: the zone is quiet, or the heap is being opened.
         bytes.extend_from_slice(raw::bytes(Claim::Quiet, pool, pool, offset, n)?);

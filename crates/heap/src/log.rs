@@ -230,7 +230,7 @@ impl Log {
                 image[..main.len()].copy_from_slice(main);
             }
             self.uncopied += range.1;
-            self.ranges.push_back(Written { range, staged: stage.place(&range), image });
+            self.ranges.push_back(Written { range, staged: stage.index_of(&range), image });
         }
         parts.copies.iter().for_each(|&copy| self.copies.push_back(copy));
         let number = self.applied + self.queue.len() as u64;

@@ -22,7 +22,7 @@ use crate::lock::{self, State};
 use crate::raw::Word;
 
 /// Objects at which one thread keeps its place.
-const PLACES_MAX: usize = 64;
+const AWAITED_MAX: usize = 64;
 /// Looks in vain, one after the other, before a thread lets others pass.
 const IN_VAIN_MAX: u32 = 100;
 
@@ -42,11 +42,11 @@ struct Row {
 
 struct Waiting {
     thread: usize,
-    places: Vec<Place>,
+    awaited: Vec<Awaited>,
     in_vain: u32,
 }
 
-struct Place {
+struct Awaited {
     word: Word,
     /// To write: no other thread enters until it is over.
     write: bool,
@@ -57,12 +57,12 @@ struct Place {
 impl Row {
     /// The thread whose turn it is.
     fn next(&self, word: Word) -> Option<usize> {
-        let waits = |place: &Place| place.word == word && (place.write || !place.entered);
-        self.threads.iter().find(|waiting| waiting.places.iter().any(waits)).map(|waiting| waiting.thread)
+        let waits = |one: &Awaited| one.word == word && (one.write || !one.entered);
+        self.threads.iter().find(|waiting| waiting.awaited.iter().any(waits)).map(|waiting| waiting.thread)
     }
 
     fn has(&self, word: Word) -> bool {
-        self.threads.iter().flat_map(|waiting| &waiting.places).any(|place| place.word == word)
+        self.threads.iter().flat_map(|waiting| &waiting.awaited).any(|one| one.word == word)
     }
 }
 
@@ -87,8 +87,8 @@ impl Queue {
     pub(crate) fn entered(&self, word: Word) {
         let thread = pmem::thread_number();
         let mut row = self.0.lock();
-        let places = row.threads.iter_mut().filter(|waiting| waiting.thread == thread).flat_map(|w| &mut w.places);
-        places.filter(|place| place.word == word).for_each(|place| place.entered = true);
+        let awaited = row.threads.iter_mut().filter(|waiting| waiting.thread == thread).flat_map(|w| &mut w.awaited);
+        awaited.filter(|one| one.word == word).for_each(|one| one.entered = true);
         drop(row);
         unpark(word.id());
     }
@@ -100,18 +100,18 @@ impl Queue {
         {
             let mut row = self.0.lock();
             let at = row.threads.iter().position(|waiting| waiting.thread == thread).unwrap_or_else(|| {
-                row.threads.push(Waiting { thread, places: Vec::new(), in_vain: 0 });
+                row.threads.push(Waiting { thread, awaited: Vec::new(), in_vain: 0 });
                 row.threads.len() - 1
             });
-            let places = &mut row.threads[at].places;
-            match places.iter().position(|place| place.word == word) {
-                Some(at) => places[at].write |= write,
-                None if places.len() < PLACES_MAX => places.push(Place { word, write, entered: false }),
+            let awaited = &mut row.threads[at].awaited;
+            match awaited.iter().position(|one| one.word == word) {
+                Some(at) => awaited[at].write |= write,
+                None if awaited.len() < AWAITED_MAX => awaited.push(Awaited { word, write, entered: false }),
                 None => {}
             }
-            for place in places {
-                place.entered = false;
-                lock::mark(place.word.get());
+            for one in awaited {
+                one.entered = false;
+                lock::mark(one.word.get());
             }
         }
         if is_scheduled() {
@@ -148,11 +148,11 @@ impl Queue {
         let thread = pmem::thread_number();
         let mut row = self.0.lock();
         let Some(at) = row.threads.iter().position(|waiting| waiting.thread == thread) else { return };
-        let places = row.threads.remove(at).places;
-        for place in places.iter().filter(|place| !row.has(place.word)) {
-            lock::unmark(place.word.get());
+        let awaited = row.threads.remove(at).awaited;
+        for one in awaited.iter().filter(|one| !row.has(one.word)) {
+            lock::unmark(one.word.get());
         }
         drop(row);
-        places.iter().for_each(|place| unpark(place.word.id()));
+        awaited.iter().for_each(|one| unpark(one.word.id()));
     }
 }

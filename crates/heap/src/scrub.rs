@@ -221,7 +221,7 @@ impl Scrub<'_> {
         let (mut at, mut whole) = (page.at, true);
         let (mut looked_at, mut different) = (None, Vec::new());
         while at < page.at + page.len {
-            let Some((offset, _)) = self.core.main.place(at) else { break }; // the backup may be longer
+            let Some((offset, _)) = self.core.main.offset(at) else { break }; // the backup may be longer
             let ptr = PPtr::<u8>::new(tag, offset);
             let chunk = at / alloc.chunk_size();
             let found = match alloc.find_known(ptr, 0) {
@@ -270,7 +270,7 @@ impl Scrub<'_> {
         if !found.is_current() || !core.alloc.is_published(&block).unwrap_or(false) {
             return Ok(Seen::Equal);
         }
-        let Some((offset, _)) = core.main.place(from) else { return Ok(Seen::Equal) };
+        let Some((offset, _)) = core.main.offset(from) else { return Ok(Seen::Equal) };
         seen.range.0 = offset;
         let main = readable(raw::bytes(Claim::Reader, core, &core.pool, offset, end - from))?;
         let backup = page.backup.as_ref().map(|bytes| &bytes[seen.at.clone()]);

@@ -78,7 +78,7 @@ impl Space {
 
     /// Where byte `at` of the line is in the pool, and how many follow it in one piece.
     #[inline]
-    pub(crate) fn place(&self, at: u64) -> Option<(u64, u64)> {
+    pub(crate) fn offset(&self, at: u64) -> Option<(u64, u64)> {
         let extent = self.iter().find(|e| at >= e.linear && at - e.linear < e.end.load(Acquire) - e.start)?;
         let offset = extent.start + at - extent.linear;
         Some((offset, extent.end.load(Acquire) - offset))
@@ -99,10 +99,10 @@ mod tests {
         );
         space.update([100..200, 50..70, 300..310].into_iter());
         assert_eq!((space.len(), space.linear(60), space.linear(300)), (130, Some(110), Some(120)));
-        assert_eq!(space.place(99), Some((199, 1)));
-        assert_eq!(space.place(100), Some((50, 20)));
-        assert_eq!(space.place(129), Some((309, 1)));
-        assert_eq!(space.place(130), None);
+        assert_eq!(space.offset(99), Some((199, 1)));
+        assert_eq!(space.offset(100), Some((50, 20)));
+        assert_eq!(space.offset(129), Some((309, 1)));
+        assert_eq!(space.offset(130), None);
         assert_eq!(
             (space.entries(15), space.entry(5, 15), space.entry(6, 15), space.entry(7, 15)),
             (7, Some(175), Some(50), None)

@@ -105,7 +105,7 @@ impl Stage {
 
     /// Where the bytes of this very range are, in what [`take`](Self::take) gives; `NOWHERE` if it is none that is staged. The runs are in order.
     #[inline]
-    pub(crate) fn place(&self, range: &Bytes) -> u32 {
+    pub(crate) fn index_of(&self, range: &Bytes) -> u32 {
         if self.runs.is_empty() {
             return NOWHERE;
         }
@@ -114,13 +114,13 @@ impl Stage {
 
     #[inline]
     pub(crate) fn holds(&self, range: &Bytes) -> bool {
-        self.place(range) != NOWHERE
+        self.index_of(range) != NOWHERE
     }
 
     /// The bytes of this very range, if it is staged.
     #[inline]
     pub(crate) fn find(&self, range: &Bytes) -> Option<&[u8]> {
-        match self.place(range) {
+        match self.index_of(range) {
             NOWHERE => None,
             at => self.bytes.get(at as usize..)?.get(..range.1 as usize),
         }
@@ -163,7 +163,10 @@ mod tests {
         assert!(stage.put(0, &[3; 64], true));
         stage.runs.sort_unstable_by_key(|run| run.range);
         assert_eq!(stage.find(&(0, 64)), Some(&[3; 64][..]));
-        assert_eq!((stage.place(&(128, 64)), stage.place(&(0, 65)), stage.place(&(64, 64))), (0, NOWHERE, NOWHERE));
+        assert_eq!(
+            (stage.index_of(&(128, 64)), stage.index_of(&(0, 65)), stage.index_of(&(64, 64))),
+            (0, NOWHERE, NOWHERE)
+        );
         assert!(stage.is_barred((32, 64)) && !stage.is_barred((0, 64)) && !stage.is_barred((64, 64)));
         let image = stage.take(&mut spare);
         assert_eq!((image.len(), stage.find(&(0, 64)), stage.holds(&(0, 64))), (128, None, true));

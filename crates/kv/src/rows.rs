@@ -21,7 +21,7 @@ impl<T: Zeros> Rows<T> {
 
     #[inline]
     pub(crate) fn get(&self, at: u32) -> &T {
-        let (block, at, len) = place(at as usize % Self::MOST);
+        let (block, at, len) = locate(at as usize % Self::MOST);
         let made = self.0[block].get_or_init(|| raw::zeros(len));
         &made[at]
     }
@@ -32,9 +32,9 @@ impl<T: Zeros> Rows<T> {
     }
 }
 
-/// Block, place in it, and its length.
+/// Block, row in it, and its length.
 #[inline]
-fn place(at: usize) -> (usize, usize, usize) {
+fn locate(at: usize) -> (usize, usize, usize) {
     if at < FIRST {
         return (0, at, FIRST);
     }
@@ -54,10 +54,10 @@ mod tests {
     fn each_place_is_one_of_its_own() {
         let (mut block, mut next) = (0, 0);
         for at in 0..100_000 {
-            let (here, place, len) = place(at);
-            assert_eq!((here, place), (block, next), "{at}");
-            (block, next) = if place + 1 < len { (block, place + 1) } else { (block + 1, 0) };
+            let (here, row, len) = locate(at);
+            assert_eq!((here, row), (block, next), "{at}");
+            (block, next) = if row + 1 < len { (block, row + 1) } else { (block + 1, 0) };
         }
-        assert_eq!(place(Rows::<AtomicU64>::MOST - 1).0, DOUBLINGS * PARTS);
+        assert_eq!(locate(Rows::<AtomicU64>::MOST - 1).0, DOUBLINGS * PARTS);
     }
 }

@@ -22,7 +22,7 @@ pub(crate) struct Scanner<'p> {
     now: &'p Now,
     own: Option<usize>,
     range: Range,
-    place: Place<'p>,
+    position: Position<'p>,
     /// The present leaf, in order of keys.
     leaf: Listed,
     /// What is left of it.
@@ -41,7 +41,7 @@ const AHEAD: usize = 16;
 const LEVELS: u32 = 3;
 
 /// Which leaf is next.
-enum Place<'p> {
+enum Position<'p> {
     /// That of this key.
     At(Vec<u8>),
     /// That of the keys before this one, or of the last ones.
@@ -60,13 +60,13 @@ impl<'p> Scanner<'p> {
         own: Option<usize>,
         range: Range,
     ) -> Self {
-        let place = match (range.reverse, &range.from, &range.to) {
-            (false, Bound::Unbounded, _) => Place::At(Vec::new()),
+        let position = match (range.reverse, &range.from, &range.to) {
+            (false, Bound::Unbounded, _) => Position::At(Vec::new()),
             (false, Bound::Included(key) | Bound::Excluded(key), _) | (true, _, Bound::Included(key)) => {
-                Place::At(key.clone())
+                Position::At(key.clone())
             }
-            (true, _, Bound::Excluded(key)) => Place::Before(Some(key.clone())),
-            (true, _, Bound::Unbounded) => Place::Before(None),
+            (true, _, Bound::Excluded(key)) => Position::Before(Some(key.clone())),
+            (true, _, Bound::Unbounded) => Position::Before(None),
         };
         Self {
             core,
@@ -75,7 +75,7 @@ impl<'p> Scanner<'p> {
             now,
             own,
             range,
-            place,
+            position,
             leaf: Listed::new(),
             left: 0..0,
             stretch: None,
@@ -106,12 +106,12 @@ impl<'p> Scanner<'p> {
                 }
                 if if reverse { !behind_from } else { !before_to } {
                     self.left = 0..0;
-                    self.place = Place::End;
+                    self.position = Position::End;
                 } else if behind_from && before_to && record.is_live(self.now) {
                     return Ok(Some(record));
                 }
             }
-            if matches!(self.place, Place::End) {
+            if matches!(self.position, Position::End) {
                 return Ok(None);
             }
             self.read_leaf()?;
@@ -122,7 +122,7 @@ impl<'p> Scanner<'p> {
     #[inline]
     fn next_word(&mut self) -> Option<Word> {
         if self.left.len() == AHEAD
-            && let Place::Here(next) = &self.place
+            && let Position::Here(next) = &self.position
         {
             let index = &self.core.index;
             index.leaf(next.spot).first_words(self.range.reverse, AHEAD, |word| index.prefetch(word));
@@ -158,21 +158,21 @@ impl<'p> Scanner<'p> {
     fn read_leaf(&mut self) -> Result<()> {
         let index = &self.core.index;
         let stretch: Stretch<'p> = loop {
-            let stretch = match &self.place {
-                Place::At(key) => index.locate(self.pin, key),
-                Place::Before(key) => index.locate_before(self.pin, key.as_deref()),
-                Place::Here(stretch) => *stretch,
-                Place::End => return Ok(()),
+            let stretch = match &self.position {
+                Position::At(key) => index.locate(self.pin, key),
+                Position::Before(key) => index.locate_before(self.pin, key.as_deref()),
+                Position::Here(stretch) => *stretch,
+                Position::End => return Ok(()),
             };
             self.core.await_pending(index.leaf(stretch.spot), self.limit, self.own, None);
             if index.in_order(self.pin, stretch.spot, &mut self.leaf)? {
                 break stretch;
             }
-            if let Place::Here(stretch) = &self.place {
-                self.place = if self.range.reverse {
-                    Place::Before(stretch.to.map(<[u8]>::to_vec))
+            if let Position::Here(stretch) = &self.position {
+                self.position = if self.range.reverse {
+                    Position::Before(stretch.to.map(<[u8]>::to_vec))
                 } else {
-                    Place::At(stretch.from.to_vec())
+                    Position::At(stretch.from.to_vec())
                 };
             }
         };
@@ -194,14 +194,14 @@ impl<'p> Scanner<'p> {
         };
         self.left = 0..slots.len();
         // A leaf may have more keys than were asked for: it is the first one, or has taken in others since.
-        match &self.place {
-            Place::At(from) if !self.range.reverse && stretch.from < from.as_slice() => {
+        match &self.position {
+            Position::At(from) if !self.range.reverse && stretch.from < from.as_slice() => {
                 self.left.start = lower(slots, &|key| key < from.as_slice())?;
             }
-            Place::At(to) if self.range.reverse => {
+            Position::At(to) if self.range.reverse => {
                 self.left.end = lower(slots, &|key| key <= to.as_slice())?;
             }
-            Place::Before(Some(to)) if stretch.to.is_none_or(|end| end > to.as_slice()) => {
+            Position::Before(Some(to)) if stretch.to.is_none_or(|end| end > to.as_slice()) => {
                 self.left.end = lower(slots, &|key| key < to.as_slice())?;
             }
             _ => {}
@@ -209,12 +209,12 @@ impl<'p> Scanner<'p> {
         let soon = self.left.len().min(AHEAD);
         let soon = if self.range.reverse { self.left.end - soon } else { self.left.start }..;
         slots[soon].iter().take(AHEAD).for_each(|(word, _)| index.prefetch(*word));
-        self.place = self.next_place(stretch);
+        self.position = self.next_position(stretch);
         self.stretch = Some(stretch);
         Ok(())
     }
 
-    fn next_place(&self, stretch: Stretch<'p>) -> Place<'p> {
+    fn next_position(&self, stretch: Stretch<'p>) -> Position<'p> {
         let more = if self.range.reverse {
             !stretch.from.is_empty()
                 && match &self.range.from {
@@ -226,13 +226,13 @@ impl<'p> Scanner<'p> {
         };
         let next = stretch.neighbour(self.range.reverse);
         match (more, next) {
-            (false, _) => Place::End,
+            (false, _) => Position::End,
             (true, Some(next)) => {
                 self.core.index.prefetch_leaf(next.spot);
-                Place::Here(next)
+                Position::Here(next)
             }
-            (true, None) if self.range.reverse => Place::Before(Some(stretch.from.to_vec())),
-            (true, None) => stretch.to.map_or(Place::End, |to| Place::At(to.to_vec())),
+            (true, None) if self.range.reverse => Position::Before(Some(stretch.from.to_vec())),
+            (true, None) => stretch.to.map_or(Position::End, |to| Position::At(to.to_vec())),
         }
     }
 }

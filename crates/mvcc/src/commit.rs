@@ -186,14 +186,14 @@ impl Core {
     /// Of all that a transaction has written, by the key of a slot's log.
     pub(crate) fn digest(&self, slot: usize, set: &mut Set) -> Result<u32> {
         join(set);
-        let mut places = Vec::new();
+        let mut targets = Vec::new();
         for &(_, offset, len) in &set.ranges {
-            places.extend([offset, len].map(u64::to_le_bytes).concat());
+            targets.extend([offset, len].map(u64::to_le_bytes).concat());
         }
         for write in set.writes.iter().filter(|write| write.freed && !write.is_new()) {
-            places.extend([write.block.offset(), 0].map(u64::to_le_bytes).concat());
+            targets.extend([write.block.offset(), 0].map(u64::to_le_bytes).concat());
         }
-        let mut written: Vec<&[u8]> = vec![&places];
+        let mut written: Vec<&[u8]> = vec![&targets];
         for &(at, offset, len) in &set.ranges {
             let write = &set.writes[at as usize];
             let from = (offset - write.block.offset()) as usize;

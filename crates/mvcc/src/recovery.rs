@@ -139,15 +139,15 @@ fn read_log(core: &Core, state: &State, slot: usize, recovered: &Recovered, foun
     let log = core.logs[slot].lock();
     let mut records = Vec::with_capacity(recovered.records.len());
     for record in &recovered.records {
-        let place = record.position.get();
+        let position = record.position.get();
         let payload = log.ring.payload(record)?;
-        let decoded = record::decode(payload).ok_or_else(|| damaged(place, "it is of no such store"))?;
-        records.push((place, record.end, record.outside, decoded));
+        let decoded = record::decode(payload).ok_or_else(|| damaged(position, "it is of no such store"))?;
+        records.push((position, record.end, record.outside, decoded));
     }
     drop(log);
-    for (number, (place, end, checksum, (stamp, record))) in records.iter().enumerate() {
+    for (number, (position, end, checksum, (stamp, record))) in records.iter().enumerate() {
         if *stamp == 0 || *stamp == u64::MAX {
-            return Err(damaged(*place, "it has no timestamp"));
+            return Err(damaged(*position, "it has no timestamp"));
         }
         found.newest = found.newest.max(*stamp);
         let is_void =
@@ -156,23 +156,23 @@ fn read_log(core: &Core, state: &State, slot: usize, recovered: &Recovered, foun
         if is_done || is_void || *record == Record::Void {
             continue;
         }
-        let (body, outside) = open(core, record, *place)?;
+        let (body, outside) = open(core, record, *position)?;
         let holds = match checksum {
             Some(checksum) if *stamp > state.durable && !core.failpoints.skips(Step::VerifyChecksum) => {
-                holds(core, slot, &outside, *checksum, *place)?
+                holds(core, slot, &outside, *checksum, *position)?
             }
             _ => true,
         };
         match (holds, body) {
             (true, Some(what)) => {
                 if let What::Values(body) = &what {
-                    check(core, body, *place)?;
+                    check(core, body, *position)?;
                 }
                 found.commits.push(Commit { slot, stamp: *stamp, end: *end, what, outside });
             }
-            (true, None) => return Err(damaged(*place, "its block holds no record")),
+            (true, None) => return Err(damaged(*position, "its block holds no record")),
             (false, _) if number + 1 == records.len() => found.void.push((slot, *stamp)),
-            (false, _) => return Err(damaged(*place, "what it vouches for is not there, though later commits are")),
+            (false, _) => return Err(damaged(*position, "what it vouches for is not there, though later commits are")),
         }
     }
     Ok(())
@@ -185,11 +185,11 @@ fn read_copies(core: &Core, state: &State, slot: usize, recovered: &Recovered) -
     }
     let log = core.logs[slot].lock();
     for record in recovered.records.iter().rev() {
-        let place = record.position.get();
+        let position = record.position.get();
         let decoded = record::decode(log.ring.payload(record)?);
-        let Some((stamp, Record::Writes(body))) = decoded else { return Err(damaged(place, "it holds no copies")) };
+        let Some((stamp, Record::Writes(body))) = decoded else { return Err(damaged(position, "it holds no copies")) };
         if stamp == state.copied || core.failpoints.skips(Step::CopiesByK) {
-            check(core, &body, place)?;
+            check(core, &body, position)?;
             let what = What::Values(body);
             return Ok(Some(Commit { slot, stamp, end: record.end, what, outside: Vec::new() }));
         }
@@ -201,7 +201,7 @@ fn read_copies(core: &Core, state: &State, slot: usize, recovered: &Recovered) -
 }
 
 /// What a record says, if it can be read, and where else the bytes are that it vouches for.
-fn open(core: &Core, record: &Record, place: u64) -> Result<(Option<What>, Vec<Bytes>)> {
+fn open(core: &Core, record: &Record, position: u64) -> Result<(Option<What>, Vec<Bytes>)> {
     let mut outside = Vec::new();
     let body = match record {
         Record::Writes(body) => Some(Body {
@@ -211,7 +211,7 @@ fn open(core: &Core, record: &Record, place: u64) -> Result<(Option<What>, Vec<B
             data: body.data.clone(),
         }),
         Record::Spilled(block) => {
-            check_range(core, *block, place)?;
+            check_range(core, *block, position)?;
             outside.push(*block);
             // nothing else uses the store while it is opened.
             record::body(raw::bytes(Claim::Alone, core, &core.pool, block.0, block.1)?)
@@ -220,8 +220,8 @@ fn open(core: &Core, record: &Record, place: u64) -> Result<(Option<What>, Vec<B
         Record::Void => None,
     };
     for &new in body.iter().flat_map(|body| &body.new) {
-        if check_range(core, new, place).is_err() && outside.is_empty() {
-            return Err(damaged(place, "a new object lies outside of the store"));
+        if check_range(core, new, position).is_err() && outside.is_empty() {
+            return Err(damaged(position, "a new object lies outside of the store"));
         }
         outside.push(new);
     }
@@ -229,10 +229,10 @@ fn open(core: &Core, record: &Record, place: u64) -> Result<(Option<What>, Vec<B
 }
 
 /// Whether the bytes are there that a record vouches for.
-fn holds(core: &Core, slot: usize, outside: &[Bytes], checksum: u64, place: u64) -> Result<bool> {
+fn holds(core: &Core, slot: usize, outside: &[Bytes], checksum: u64, position: u64) -> Result<bool> {
     let mut bytes = Vec::with_capacity(outside.len());
     for &range in outside {
-        if check_range(core, range, place).is_err() {
+        if check_range(core, range, position).is_err() {
             return Ok(false); // read from a block that did not arrive
         }
         // nothing else uses the store while it is opened, and nothing is written while this lasts.
@@ -241,24 +241,24 @@ fn holds(core: &Core, slot: usize, outside: &[Bytes], checksum: u64, place: u64)
     Ok(core.logs[slot].lock().ring.outside_checksum(bytes.into_iter()) == checksum)
 }
 
-fn check(core: &Core, body: &Body, place: u64) -> Result<()> {
-    body.ranges.iter().chain(&body.new).try_for_each(|range| check_range(core, *range, place))
+fn check(core: &Core, body: &Body, position: u64) -> Result<()> {
+    body.ranges.iter().chain(&body.new).try_for_each(|range| check_range(core, *range, position))
 }
 
 /// An error unless the range lies in the space for blocks.
-fn check_range(core: &Core, (offset, len): Bytes, place: u64) -> Result<()> {
+fn check_range(core: &Core, (offset, len): Bytes, position: u64) -> Result<()> {
     let is_inside = |space: &std::ops::Range<u64>| {
         space.start <= offset && offset.checked_add(len).is_some_and(|end| end <= space.end)
     };
     if core.alloc.spaces().iter().any(is_inside) {
         return Ok(());
     }
-    Err(damaged(place, "a range lies outside of the store"))
+    Err(damaged(position, "a range lies outside of the store"))
 }
 
 #[cold]
-fn damaged(place: u64, why: &str) -> Error {
-    Error::Damaged { what: "record of a log", offset: place, why: why.to_owned() }
+fn damaged(position: u64, why: &str) -> Error {
+    Error::Damaged { what: "record of a log", offset: position, why: why.to_owned() }
 }
 
 // ---- change ---------------------------------------------------------------------------------------------------------

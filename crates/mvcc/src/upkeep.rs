@@ -277,10 +277,10 @@ impl Core {
     fn copy_to_master(&self, block: &Block, bytes: &[u8]) -> Result<u64> {
         let mut copied = 0;
         self.differing(block, bytes, |from, bytes| {
-            let (place, len) = (block.offset() + from as u64, bytes.len() as u64);
+            let (offset, len) = (block.offset() + from as u64, bytes.len() as u64);
             // no transaction slot resolves to it, and no other thread overwrites masters.
-            raw::bytes_mut(Claim::Upkeep, self, &self.pool, place, len)?.copy_from_slice(bytes);
-            self.pool.flush(place, len)?;
+            raw::bytes_mut(Claim::Upkeep, self, &self.pool, offset, len)?.copy_from_slice(bytes);
+            self.pool.flush(offset, len)?;
             copied += len;
             Ok(())
         })?;
@@ -297,8 +297,8 @@ impl Core {
         while at < bytes.len() {
             let first = at;
             while at < bytes.len() && {
-                let place = block.offset() + at as u64;
-                raw::bytes(Claim::Upkeep, self, &self.pool, place, (end(at) - at) as u64)? != &bytes[at..end(at)]
+                let offset = block.offset() + at as u64;
+                raw::bytes(Claim::Upkeep, self, &self.pool, offset, (end(at) - at) as u64)? != &bytes[at..end(at)]
             } {
                 at = end(at);
             }

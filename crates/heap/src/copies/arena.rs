@@ -56,7 +56,7 @@ impl Arena {
     pub(crate) fn extend(&mut self, catalog: &Catalog, limit: u64) -> Result<()> {
         let limit = limit.min(catalog.line.len()) / UNIT * UNIT;
         while self.limit < limit {
-            let (_, rest) = catalog.line.place(self.limit).ok_or_else(|| catalog.outside(self.limit))?;
+            let (_, rest) = catalog.line.offset(self.limit).ok_or_else(|| catalog.outside(self.limit))?;
             let len = rest.min(limit - self.limit);
             self.list(catalog, self.limit, len)?;
             self.limit += len;
@@ -114,15 +114,15 @@ impl Arena {
             }
             switch_point();
             let at = self.hand;
-            let (place, rest) = catalog.line.place(at).ok_or_else(|| catalog.outside(at))?;
+            let (header, rest) = catalog.line.offset(at).ok_or_else(|| catalog.outside(at))?;
             let rest = rest.min(self.limit - at);
-            let [what, len] = words(catalog, place)?;
+            let [what, len] = words(catalog, header)?;
             let step = if what <= LISTED { len } else { Catalog::space(len.min(rest)) };
             if step == 0 || step > rest || !step.is_multiple_of(UNIT) {
                 let why = format!("{len} bytes of what is at {what} cannot be there");
-                return Err(Error::Damaged { what: "copy of an object", offset: place, why });
+                return Err(Error::Damaged { what: "copy of an object", offset: header, why });
             }
-            catalog.pool.prefetch(place + AHEAD * step, 1); // copies are often of one length, and cold
+            catalog.pool.prefetch(header + AHEAD * step, 1); // copies are often of one length, and cold
             let verdict = match what {
                 IDLE => Verdict::Free,
                 LISTED => Verdict::Stays(false),
@@ -163,10 +163,10 @@ impl Arena {
     /// Puts a free piece into the list, joined with the one before it.
     fn list(&mut self, catalog: &Catalog, at: u64, len: u64) -> Result<()> {
         self.free_bytes += len;
-        let place = catalog.place(at)?;
+        let header = catalog.offset(at)?;
         if let Some((start, before)) = self.free.back_mut()
             && *start + *before == at
-            && catalog.line.place(*start).is_some_and(|(first, rest)| rest > *before && first + *before == place)
+            && catalog.line.offset(*start).is_some_and(|(first, rest)| rest > *before && first + *before == header)
         {
             *before += len;
             if self.hand == at {
@@ -186,8 +186,8 @@ const SPARE: u64 = 32;
 const SPARE_MAX: u64 = 1 << 20;
 
 /// The first two words of what is at a place.
-fn words(catalog: &Catalog, place: u64) -> Result<[u64; 2]> {
+fn words(catalog: &Catalog, header: u64) -> Result<[u64; 2]> {
     // changed under the arena's lock alone, which the caller holds.
-    let bytes = raw::bytes(Claim::Copies, catalog, &catalog.pool, place, 16)?;
+    let bytes = raw::bytes(Claim::Copies, catalog, &catalog.pool, header, 16)?;
     Ok(pmem::from_bytes(bytes).unwrap_or_default())
 }

@@ -121,8 +121,8 @@ impl Catalog {
     }
 
     /// The place in the pool of what is at `at` in the line.
-    pub(crate) fn place(&self, at: u64) -> Result<u64> {
-        self.line.place(at).map(|(offset, _)| offset).ok_or_else(|| self.outside(at))
+    pub(crate) fn offset(&self, at: u64) -> Result<u64> {
+        self.line.offset(at).map(|(offset, _)| offset).ok_or_else(|| self.outside(at))
     }
 
     #[cold]
@@ -133,34 +133,34 @@ impl Catalog {
 
     /// Stores the first two words of what is at `at`: the arena's.
     pub(super) fn store(&self, at: u64, words: [u64; 2]) -> Result<()> {
-        let place = self.place(at)?;
+        let header = self.offset(at)?;
         // the caller has the arena, and nothing that counts is there; or it is just being taken for a copy.
-        raw::bytes_mut(Claim::Copies, self, &self.pool, place, 16)?.copy_from_slice(pmem::bytes_of(&words));
+        raw::bytes_mut(Claim::Copies, self, &self.pool, header, 16)?.copy_from_slice(pmem::bytes_of(&words));
         Ok(())
     }
 
     /// Stores the proof of the copy at `at`. The caller flushes it: eight bytes from the place returned.
     pub(crate) fn prove(&self, at: u64, proof: u64) -> Result<u64> {
-        let place = self.place(at)? + 16;
+        let header = self.offset(at)? + 16;
         // the caller is the object's writer, or has its shard and has found that it has no writer; or carries out that it is freed.
-        raw::bytes_mut(Claim::Copies, self, &self.pool, place, 8)?.copy_from_slice(&proof.to_le_bytes());
-        Ok(place)
+        raw::bytes_mut(Claim::Copies, self, &self.pool, header, 8)?.copy_from_slice(&proof.to_le_bytes());
+        Ok(header)
     }
 
     /// A copy of a range of main that only the caller writes; persistent, all but its header, after the next drain.
     #[track_caller]
     pub(crate) fn write(&self, at: u64, (offset, len): Bytes) -> Result<u64> {
-        let place = self.place(at)?;
+        let header = self.offset(at)?;
         // the caller is the writer of the range, and has not written yet; the place is its own.
         let tag = self.tag(at, offset, len);
         let proof = self.checksummed(tag, raw::bytes(Claim::Writer, self, &self.pool, offset, len)?);
-        raw::copy(Claim::Copies, &self.pool, offset, place + HEADER, len)?;
+        raw::copy(Claim::Copies, &self.pool, offset, header + HEADER, len)?;
         // The first half of its header is there, from when the place was taken.
-        let rest = raw::bytes_mut(Claim::Copies, self, &self.pool, place + 16, 16)?;
+        let rest = raw::bytes_mut(Claim::Copies, self, &self.pool, header + 16, 16)?;
         rest[..8].copy_from_slice(&proof.to_le_bytes());
         rest[8..].copy_from_slice(&tag.to_le_bytes());
-        self.pool.flush(place, HEADER)?;
-        Ok(place + HEADER)
+        self.pool.flush(header, HEADER)?;
+        Ok(header + HEADER)
     }
 
     // ---- the map ----------------------------------------------------------------------------------------------------
@@ -230,8 +230,8 @@ impl Catalog {
             State::Shared(_) | State::Pending(..) => {}
         }
         *entry |= LEAVING;
-        let place = self.prove(at, 0)?;
-        self.pool.flush(place, 8)?;
+        let header = self.prove(at, 0)?;
+        self.pool.flush(header, 8)?;
         Ok(Verdict::GivenUp)
     }
 
@@ -246,8 +246,8 @@ impl Catalog {
             let mut map = self.shard(offset).lock();
             if let Some(entry) = map.get_mut(&(offset as usize)) {
                 *entry |= LEAVING;
-                let place = self.prove(*entry & !FLAGS, 0)?;
-                self.pool.add_lines(lines, place, 8);
+                let header = self.prove(*entry & !FLAGS, 0)?;
+                self.pool.add_lines(lines, header, 8);
             }
         }
         Ok(())

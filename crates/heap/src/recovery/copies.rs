@@ -36,8 +36,8 @@ pub(super) fn find(core: &Core, recovery: &mut Recovery) -> Result<Left> {
     }
     let catalog = &copies.catalog;
     let (mut at, mut proven) = (0, Vec::new());
-    while let Some((place, rest)) = catalog.line.place(at) {
-        if place % PAGE == 0 && rest >= PAGE && is_zero(core, place)? {
+    while let Some((start, rest)) = catalog.line.offset(at) {
+        if start % PAGE == 0 && rest >= PAGE && is_zero(core, start)? {
             at += PAGE; // no copy begins here
             continue;
         }
@@ -45,8 +45,8 @@ pub(super) fn find(core: &Core, recovery: &mut Recovery) -> Result<Left> {
             at += rest;
             continue;
         }
-        let [offset, len, proof, tag] = header(core, place)?;
-        let copy = Copied { offset, len, at: place + HEADER };
+        let [offset, len, proof, tag] = header(core, start)?;
+        let copy = Copied { offset, len, at: start + HEADER };
         let whole = len > 0 && len <= WHOLE && Catalog::space(len) <= rest && tag == catalog.tag(at, offset, len);
         if proof == 0 || !whole && proof != catalog.sure(at) {
             at += UNIT;
@@ -54,7 +54,7 @@ pub(super) fn find(core: &Core, recovery: &mut Recovery) -> Result<Left> {
         }
         if !whole {
             let why = "what it is of is not to be read any more".into();
-            return Err(Error::Damaged { what: "copy of an object", offset: place, why });
+            return Err(Error::Damaged { what: "copy of an object", offset: start, why });
         }
         let checksummed = || -> Result<bool> {
             // nothing else uses the heap during recovery.
@@ -62,11 +62,11 @@ pub(super) fn find(core: &Core, recovery: &mut Recovery) -> Result<Left> {
             Ok(proof == catalog.checksummed(tag, bytes))
         };
         if proof != catalog.sure(at) && !core.failpoints.skips(Step::CopyChecksum) && !checksummed()? {
-            recovery.copies_in_doubt.push(place);
+            recovery.copies_in_doubt.push(start);
             at += UNIT;
             continue;
         }
-        check_range(core, (offset, len), place)?;
+        check_range(core, (offset, len), start)?;
         left.copies.push(copy);
         proven.push((at, copy, proof == catalog.sure(at)));
         at += Catalog::space(len);
@@ -94,32 +94,32 @@ fn make_sure(core: &Core, catalog: &Catalog, proven: &[(u64, Copied, bool)]) -> 
         core.pool.drain()?;
     }
     for (at, copy, _) in proven.iter().filter(|(.., sure)| !sure) {
-        let place = copy.at - HEADER + 16;
+        let proof = copy.at - HEADER + 16;
         // nothing else uses the heap during recovery.
-        raw::bytes_mut(Claim::Recovery, core, &core.pool, place, 8)?.copy_from_slice(&catalog.sure(*at).to_le_bytes());
-        core.pool.flush(place, 8)?; // before the records are gone that tell of changes of it
+        raw::bytes_mut(Claim::Recovery, core, &core.pool, proof, 8)?.copy_from_slice(&catalog.sure(*at).to_le_bytes());
+        core.pool.flush(proof, 8)?; // before the records are gone that tell of changes of it
     }
     Ok(())
 }
 
-fn is_zero(core: &Core, place: u64) -> Result<bool> {
+fn is_zero(core: &Core, start: u64) -> Result<bool> {
     // nothing else uses the heap during recovery.
-    Ok(raw::bytes(Claim::Recovery, core, &core.pool, place, PAGE)?.iter().all(|byte| *byte == 0))
+    Ok(raw::bytes(Claim::Recovery, core, &core.pool, start, PAGE)?.iter().all(|byte| *byte == 0))
 }
 
-fn header(core: &Core, place: u64) -> Result<[u64; 4]> {
+fn header(core: &Core, start: u64) -> Result<[u64; 4]> {
     // nothing else uses the heap during recovery.
-    let bytes = raw::bytes(Claim::Recovery, core, &core.pool, place, HEADER)?;
+    let bytes = raw::bytes(Claim::Recovery, core, &core.pool, start, HEADER)?;
     Ok(pmem::from_bytes(bytes).unwrap_or_default())
 }
 
 impl Left {
     /// What a transaction that is durable has written goes to the copies, and what its record carries of objects without one, to main.
     pub(super) fn forward(&self, core: &Core, ranges: &[Bytes], mut carried: &[u8]) -> Result<()> {
-        let put = |place, bytes: &[u8]| -> Result<()> {
+        let put = |start, bytes: &[u8]| -> Result<()> {
             // nothing else uses the heap during recovery.
-            raw::bytes_mut(Claim::Recovery, core, &core.pool, place, bytes.len() as u64)?.copy_from_slice(bytes);
-            core.pool.flush(place, bytes.len() as u64)?;
+            raw::bytes_mut(Claim::Recovery, core, &core.pool, start, bytes.len() as u64)?.copy_from_slice(bytes);
+            core.pool.flush(start, bytes.len() as u64)?;
             Ok(())
         };
         for &(offset, len) in ranges {

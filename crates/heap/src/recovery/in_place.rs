@@ -81,25 +81,25 @@ fn find_durable(
     let log = core.logs[slot].lock();
     let mut intents_of = Vec::new();
     for found in &recovered.records {
-        let place = found.position.get();
-        let payload = whole(core, log.ring.payload(found)?, place)?;
+        let position = found.position.get();
+        let payload = whole(core, log.ring.payload(found)?, position)?;
         if is_retired(&payload) {
             continue;
         }
         if let Some(record) = record::decode(&payload).filter(|r| r.kind == INTENT) {
-            record.ranges.iter().try_for_each(|&range| check_range(core, range, place))?;
+            record.ranges.iter().try_for_each(|&range| check_range(core, range, position))?;
             intents_of.extend(record.ranges);
             continue;
         }
         let record = record::decode(&payload).filter(|r| r.kind == COMMIT);
-        let record = record.ok_or_else(|| damaged(place, "it is of no heap with a backup"))?;
+        let record = record.ok_or_else(|| damaged(position, "it is of no heap with a backup"))?;
         let ranges = record.ranges;
         for &range in &ranges {
-            check_range(core, range, place)?;
+            check_range(core, range, position)?;
         }
         let (carried, intents) =
-            record::split_carried(&ranges, record.rest).ok_or_else(|| damaged(place, "bytes are missing"))?;
-        let intents = record::intents(intents).ok_or_else(|| damaged(place, "part of an intent"))?;
+            record::split_carried(&ranges, record.rest).ok_or_else(|| damaged(position, "bytes are missing"))?;
+        let intents = record::intents(intents).ok_or_else(|| damaged(position, "part of an intent"))?;
         if data_arrived(core, &log, found, &ranges)? {
             durable.push(Durable { slot, ranges, carried: carried.to_vec(), intents });
             intents_of.clear();
@@ -196,7 +196,7 @@ fn will_need(core: &Core, zone: u32) {
     let mut at = u64::from(zone) * core.zones.bytes();
     let end = (at + core.zones.bytes()).min(core.main.len());
     while at < end {
-        let Some((main, rest)) = core.main.place(at) else { break };
+        let Some((main, rest)) = core.main.offset(at) else { break };
         let n = rest.min(end - at);
         core.pool.will_need(main, n);
         // It is an error when the zone itself is restored.
@@ -213,7 +213,7 @@ fn restore(core: &Core, start: u64, end: u64) -> Result<u64> {
     let mut restored = 0;
     let mut at = start;
     while at < end {
-        let Some((main, rest)) = core.main.place(at) else { break };
+        let Some((main, rest)) = core.main.offset(at) else { break };
         let n = rest.min(end - at).min(PAGE - at % PAGE);
         core.pieces(main, n, |main, backup, n| {
             // What is equal may be so in a cache only, left there by a process that was killed while it took a transaction back.

@@ -28,13 +28,13 @@ pub(super) fn carry_out(core: &Core, log: &mut Log, intents: &[Intent]) -> Resul
 }
 
 /// A payload, fetched from the block it was moved to if it was long.
-pub(super) fn whole(core: &Core, payload: &[u8], place: u64) -> Result<Vec<u8>> {
-    let outer = record::decode(payload).ok_or_else(|| damaged(place, "it is no transaction's"))?;
+pub(super) fn whole(core: &Core, payload: &[u8], position: u64) -> Result<Vec<u8>> {
+    let outer = record::decode(payload).ok_or_else(|| damaged(position, "it is no transaction's"))?;
     if outer.kind != SPILLED {
         return Ok(payload.to_vec());
     }
-    let &[block] = &outer.ranges[..] else { return Err(damaged(place, "the rest of it has no place")) };
-    check_range(core, block, place)?;
+    let &[block] = &outer.ranges[..] else { return Err(damaged(position, "the rest of it has no place")) };
+    check_range(core, block, position)?;
     // nothing else uses the heap during recovery; the bytes are copied before anything is written.
     let spilled = raw::bytes(Claim::Recovery, core, &core.pool, block.0, block.1)?.to_vec();
     if outer.rest != core.pool.checksum_key(block.0).checksum(&spilled).to_le_bytes() {
@@ -43,11 +43,11 @@ pub(super) fn whole(core: &Core, payload: &[u8], place: u64) -> Result<Vec<u8>> 
     Ok(spilled)
 }
 
-pub(super) fn check_range(core: &Core, (offset, len): Bytes, place: u64) -> Result<()> {
+pub(super) fn check_range(core: &Core, (offset, len): Bytes, position: u64) -> Result<()> {
     let last = offset.checked_add(len.max(1) - 1);
     let inside = |at| core.main.linear(at);
     match (inside(offset), last.and_then(inside)) {
         (Some(first), Some(last)) if last - first == len.max(1) - 1 => Ok(()),
-        _ => Err(damaged(place, format!("bytes {offset}..+{len} are not the heap's"))),
+        _ => Err(damaged(position, format!("bytes {offset}..+{len} are not the heap's"))),
     }
 }

@@ -60,24 +60,24 @@ fn find_durable(core: &Core, slot: usize, recovered: &Recovered, durable: &mut V
     let log = core.logs[slot].lock();
     for (number, found) in recovered.records.iter().enumerate() {
         let is_last = number + 1 == recovered.records.len();
-        let place = found.position.get();
+        let position = found.position.get();
         let payload = log.ring.payload(found)?;
         if is_retired(payload) {
             continue;
         }
         let mut outside = Vec::new();
         outside.extend(record::decode(payload).filter(|r| r.kind == record::SPILLED).map_or(Vec::new(), |r| r.ranges));
-        let payload = whole(core, payload, place)?;
+        let payload = whole(core, payload, position)?;
         let record = record::decode(&payload).filter(|r| r.kind == REDO);
-        let record = record.ok_or_else(|| damaged(place, "it is of no heap with policy eaw"))?;
+        let record = record.ok_or_else(|| damaged(position, "it is of no heap with policy eaw"))?;
         let (ranges, mut rest) = (record.ranges, record.rest);
         let mut arrived = true;
         if let Some(checksum) = found.outside {
-            let (new, behind) = record::split_ranges(rest).ok_or_else(|| damaged(place, "ranges are missing"))?;
+            let (new, behind) = record::split_ranges(rest).ok_or_else(|| damaged(position, "ranges are missing"))?;
             rest = behind;
             let mut data = Vec::with_capacity(new.len());
             for &(offset, len) in &new {
-                check_range(core, (offset, len), place)?;
+                check_range(core, (offset, len), position)?;
                 // nothing else uses the heap during recovery, and nothing is written while this lasts.
                 data.push(raw::bytes(Claim::Recovery, core, &core.pool, offset, len)?);
             }
@@ -90,12 +90,12 @@ fn find_durable(core: &Core, slot: usize, recovered: &Recovered, durable: &mut V
         }
         let mut bytes: u64 = 0;
         for &range in &ranges {
-            check_range(core, range, place)?;
+            check_range(core, range, position)?;
             bytes = bytes.saturating_add(range.1);
         }
         let split = usize::try_from(bytes).ok().and_then(|bytes| rest.split_at_checked(bytes));
-        let (carried, intents) = split.ok_or_else(|| damaged(place, "bytes are missing"))?;
-        let intents = record::intents(intents).ok_or_else(|| damaged(place, "part of an intent"))?;
+        let (carried, intents) = split.ok_or_else(|| damaged(position, "bytes are missing"))?;
+        let intents = record::intents(intents).ok_or_else(|| damaged(position, "part of an intent"))?;
         if arrived {
             durable.push(Durable { slot, ranges, outside, carried: carried.to_vec(), intents });
         }

@@ -31,26 +31,26 @@ pub(super) fn undo(core: &Core, log: &mut Log, recovered: &Recovered, recovery: 
     // Behind those, as all of them were.
     let mut extents: Vec<Extent> = Vec::new();
     for found in &recovered.records {
-        let place = found.position.get();
-        let payload = whole(core, log.ring.payload(found)?, place)?;
-        let record = record::decode(&payload).ok_or_else(|| damaged(place, "it is no transaction's"))?;
+        let position = found.position.get();
+        let payload = whole(core, log.ring.payload(found)?, position)?;
+        let record = record::decode(&payload).ok_or_else(|| damaged(position, "it is no transaction's"))?;
         match record.kind {
             UNDO => {
                 let mut rest = record.rest;
                 for range in record.ranges {
-                    check_range(core, range, place)?;
+                    check_range(core, range, position)?;
                     let (old, after) = rest
                         .split_at_checked(range.1 as usize)
-                        .ok_or_else(|| damaged(place, "old bytes are missing"))?;
+                        .ok_or_else(|| damaged(position, "old bytes are missing"))?;
                     open.push((range, old.to_vec()));
                     rest = after;
                 }
             }
             EXTENT => {
                 let (&[block], Some((number, before))) = (&record.ranges[..], two_words(record.rest)) else {
-                    return Err(damaged(place, "an extent without a place"));
+                    return Err(damaged(position, "an extent without a place"));
                 };
-                check_range(core, block, place)?;
+                check_range(core, block, position)?;
                 if let Some(last) = extents.last_mut() {
                     last.durable = before;
                 }
@@ -60,11 +60,11 @@ pub(super) fn undo(core: &Core, log: &mut Log, recovered: &Recovered, recovery: 
                 recovery.finished += 1;
                 open.clear();
                 extents.clear();
-                let intents = record::intents(record.rest).ok_or_else(|| damaged(place, "part of an intent"))?;
+                let intents = record::intents(record.rest).ok_or_else(|| damaged(position, "part of an intent"))?;
                 carry_out(core, log, &intents)?;
             }
             RETIRED => {}
-            kind => return Err(damaged(place, format!("kind {kind} in a heap with undo"))),
+            kind => return Err(damaged(position, format!("kind {kind} in a heap with undo"))),
         }
     }
     for Extent { block, number, durable } in extents {

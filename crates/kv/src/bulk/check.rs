@@ -149,7 +149,7 @@ impl Core {
         };
         let record =
             Record::at(Claim::Pinned, self, &self.pool, word.offset()).map_err(|_| (None, "its lengths cannot be"))?;
-        if !record.is_checksummed(&self.key, checksum::place(word.offset(), writer, sequence)) {
+        if !record.is_checksummed(&self.key, checksum::location(word.offset(), writer, sequence)) {
             return Err((None, "it does not match its checksum"));
         }
         let key = record.key();

@@ -39,7 +39,7 @@ pub struct Changes<'s> {
     /// For each writer, where its log is read up to.
     logs: Vec<Cursor<'s>>,
     /// Where the segments of logs were at the last look.
-    places: BTreeMap<(usize, u32), (u64, u64)>,
+    segments: BTreeMap<(usize, u32), (u64, u64)>,
     /// What is newer waits for the next look: another log, looked at already, may get something older.
     until: u64,
 }
@@ -78,7 +78,7 @@ impl Store {
         let pin = core.active.pin()?;
         // Whatever is in a log by now is committed; it may have a later timestamp than the pin's snapshot, which is no harm: it is before the feed.
         let logs = ends(core).map(|at| Cursor { at, end: at, next: None }).collect();
-        Ok(Changes { core, pin, logs, places: BTreeMap::new(), until: 0 })
+        Ok(Changes { core, pin, logs, segments: BTreeMap::new(), until: 0 })
     }
 }
 
@@ -130,7 +130,7 @@ impl Changes<'_> {
             log.end = end;
         }
         // Whatever is before these ends is in a segment that the table has by now.
-        self.places = segments(self.core);
+        self.segments = segments(self.core);
         (0..WRITERS).for_each(|writer| self.advance(writer));
         self.oldest()
     }
@@ -139,14 +139,14 @@ impl Changes<'_> {
     fn advance(&mut self, writer: usize) {
         let (core, log) = (self.core, &mut self.logs[writer]);
         while log.at < log.end {
-            let here = self.places.get(&(writer, log.at.sequence)).filter(|(_, len)| log.at.at + HEADER <= *len);
+            let here = self.segments.get(&(writer, log.at.sequence)).filter(|(_, len)| log.at.at + HEADER <= *len);
             let whole = |(base, len): &(u64, u64)| {
                 core.whole(Claim::Pinned, base + log.at.at, len - log.at.at, writer, log.at.sequence)
             };
             let Some(record) = here.and_then(whole) else {
                 // The rest of the segment was skipped.
                 let later = (Excluded((writer, log.at.sequence)), Included((writer, log.end.sequence)));
-                let next = self.places.range(later).next();
+                let next = self.segments.range(later).next();
                 log.at = next.map_or(log.end, |((_, sequence), _)| Mark { sequence: *sequence, at: 0 });
                 continue;
             };

@@ -4,7 +4,7 @@ use crate::Step;
 use crate::core::Core;
 use crate::durable::leading::{Replicated, is_in_doubt};
 use crate::error::{Error, Result};
-use crate::isolation::order::Place;
+use crate::isolation::order::Position;
 use crate::media::{checksum, header};
 use crate::raw::{self, Claim};
 use crate::writers::work::{Known, Work};
@@ -18,24 +18,24 @@ impl Core {
         number: usize,
         log: &mut Log,
         ts: u64,
-        place: Option<&Place<'_>>,
+        position: Option<&Position<'_>>,
     ) -> Result<()> {
         let runs = std::mem::take(&mut work.runs);
-        let written = self.write_at(work, &runs, number, log, ts, place);
+        let written = self.write_at(work, &runs, number, log, ts, position);
         work.runs = runs;
         written
     }
 
     /// The commit's number; durable in the log, if that is where it is to be. The caller holds its own log. Every commit before it by timestamp has its number.
-    fn draw(&self, work: &Work, place: Option<&Place<'_>>) -> Result<u64> {
+    fn draw(&self, work: &Work, position: Option<&Position<'_>>) -> Result<u64> {
         crate::failpoints::before_barrier();
         let in_order = !self.failpoints.skips(Step::NumbersInOrder);
-        if let Some(place) = place.filter(|_| in_order) {
-            place.turn();
+        if let Some(position) = position.filter(|_| in_order) {
+            position.turn();
         }
         let drawn = || {
-            if let Some(place) = place {
-                place.is_numbered();
+            if let Some(position) = position {
+                position.is_numbered();
             }
         };
         match self.replicated.as_ref().and_then(Replicated::leading) {
@@ -60,9 +60,9 @@ impl Core {
         number: usize,
         log: &mut Log,
         ts: u64,
-        place: Option<&Place<'_>>,
+        position: Option<&Position<'_>>,
     ) -> Result<()> {
-        let order = if self.bound.is_on() { (self.draw(work, place)?, self.watermark()) } else { (0, 0) };
+        let order = if self.bound.is_on() { (self.draw(work, position)?, self.watermark()) } else { (0, 0) };
         let known = Known { ts, generation: self.generation, link: Some(log.link), behind: 0, number: order };
         let link = self.checksum(work, runs, 0, number, &known);
         if self.bound.is_on() {
@@ -85,9 +85,10 @@ impl Core {
             while at >= runs[run].image + runs[run].len {
                 run += 1;
             }
-            let place = checksum::place(runs[run].offset + (at - runs[run].image) as u64, number, runs[run].sequence);
+            let location =
+                checksum::location(runs[run].offset + (at - runs[run].image) as u64, number, runs[run].sequence);
             let covered = if self.failpoints.skips(Step::ChecksumAll) { header::HEADER as usize } else { bytes.len() };
-            let checksum = checksum::checksum(&self.key, &bytes[..covered], place);
+            let checksum = checksum::checksum(&self.key, &bytes[..covered], location);
             link.get_or_insert(checksum::link(checksum));
             checksum
         });

@@ -39,8 +39,8 @@ impl Core {
         writer.prepare(pin);
         self.announce(pin, work, 1 << number);
         switch_point();
-        let (joined, place) = self.group.join(&self.order, &self.active);
-        let ts = place.ts;
+        let (joined, position) = self.group.join(&self.order, &self.active);
+        let ts = position.ts;
         switch_point();
         writer.prepared(ts);
         let mut told = None;
@@ -51,10 +51,10 @@ impl Core {
         if result.is_ok() {
             writer.count();
         }
-        self.end(writer, work, 1 << number, Some(&place));
+        self.end(writer, work, 1 << number, Some(&position));
         drop(log);
         if result.is_ok() {
-            place.wait_until_seen();
+            position.wait_until_seen();
         }
         if let Some(bytes) = told {
             self.account(bytes);

@@ -63,7 +63,7 @@ impl Drop for Announced<'_> {
     }
 }
 
-/// Stores that are on their way to where a record goes, and that are not waited for if the put gives up. The next holder of the log stores at this place: not
+/// Stores that are on their way to where a record goes, and that are not waited for if the put gives up. The next holder of the log stores at this location: not
 /// before they have got there.
 struct Streaming;
 
@@ -169,7 +169,7 @@ impl Core {
         head[HEADER as usize..key_end].copy_from_slice(put.key);
         head[key_end..].copy_from_slice(front);
         head[..HEADER as usize].copy_from_slice(pmem::bytes_of(&header));
-        let place = checksum::place(put.run.offset, put.writer, put.run.sequence);
+        let location = checksum::location(put.run.offset, put.writer, put.run.sequence);
         let (at, behind) = (put.run.offset, put.run.offset + head.len() as u64);
         let streaming = Streaming;
         let one_pass = rest.len() >= ONE_PASS
@@ -179,12 +179,12 @@ impl Core {
             let covered = checksum::checksummed(head);
             checksum::bound(
                 raw::store_checksumming(Claim::Writer, &self.pool, &self.key, behind, covered, rest)?,
-                place,
+                location,
             )
         } else if self.failpoints.skips(Step::ChecksumAll) {
-            checksum::checksum_parts(&self.key, &head[..HEADER as usize], &[], place)
+            checksum::checksum_parts(&self.key, &head[..HEADER as usize], &[], location)
         } else {
-            checksum::checksum_parts(&self.key, head, rest, place)
+            checksum::checksum_parts(&self.key, head, rest, location)
         };
         head[..8].copy_from_slice(&checksum.to_le_bytes());
         if self.failpoints.skips(Step::ChecksumLast) {

@@ -24,7 +24,7 @@ use crate::commit::validate::Terms;
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::isolation::active::Pin;
-use crate::isolation::order::Place;
+use crate::isolation::order::Position;
 use crate::writers::work::Work;
 use crate::writers::writer::Writer;
 
@@ -75,12 +75,12 @@ impl Core {
         writer.prepare(pin);
         self.announce(pin, work, 1 << number);
         switch_point();
-        let place = self.active.is_ordered().then(|| self.order.join(&self.active));
-        let ts = place.as_ref().map_or_else(|| self.active.tick(), |place| place.ts);
+        let position = self.active.is_ordered().then(|| self.order.join(&self.active));
+        let ts = position.as_ref().map_or_else(|| self.active.tick(), |position| position.ts);
         switch_point();
         writer.prepared(ts);
         let result = match self.validate(pin, work, number, ts, terms) {
-            Ok(()) => self.write(work, number, &mut log, ts, place.as_ref()).and_then(|()| {
+            Ok(()) => self.write(work, number, &mut log, ts, position.as_ref()).and_then(|()| {
                 let runs = std::mem::take(&mut work.runs);
                 let published = self.publish(pin, work, &runs, 0, &mut log);
                 work.runs = runs;
@@ -94,12 +94,12 @@ impl Core {
         if result.is_ok() {
             writer.count();
         }
-        self.end(writer, work, 1 << number, place.as_ref());
+        self.end(writer, work, 1 << number, position.as_ref());
         result?;
         let written = log.tell(&self.space);
         drop(log);
-        if let Some(place) = place {
-            place.wait_until_seen();
+        if let Some(position) = position {
+            position.wait_until_seen();
         }
         if let Some(bytes) = written {
             self.account(bytes);
@@ -138,9 +138,9 @@ impl Core {
 
     /// Nothing more of it will be published.
     #[inline]
-    fn end(&self, writer: &Writer, work: &Work, bit: u64, place: Option<&Place<'_>>) {
-        if let Some(place) = place {
-            place.publish();
+    fn end(&self, writer: &Writer, work: &Work, bit: u64, position: Option<&Position<'_>>) {
+        if let Some(position) = position {
+            position.publish();
         }
         writer.done();
         self.retreat(work, bit);

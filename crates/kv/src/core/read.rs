@@ -127,7 +127,7 @@ impl Core {
         let segment = self.space.number(record.offset);
         let checksummed = match segment.map(|segment| self.space.used(segment)) {
             Some(Use::Log { writer, sequence, .. }) => {
-                record.is_checksummed(&self.key, crate::media::checksum::place(record.offset, writer, sequence))
+                record.is_checksummed(&self.key, crate::media::checksum::location(record.offset, writer, sequence))
             }
             _ => false,
         };
@@ -213,6 +213,6 @@ impl Core {
             return None;
         }
         let record = Record::at(claim, self, &self.pool, offset).ok()?;
-        record.is_checksummed(&self.key, checksum::place(offset, writer, sequence)).then_some(record)
+        record.is_checksummed(&self.key, checksum::location(offset, writer, sequence)).then_some(record)
     }
 }

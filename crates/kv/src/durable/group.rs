@@ -3,7 +3,7 @@
 //! For media where a barrier is a sync: that takes longer than all the rest, and writes pages, so what commits together should stand together.
 //!
 //! ```text
-//!   join       a place in the queue and a timestamp, under one lock: the queue is in order of timestamps
+//!   join       a position in the queue and a timestamp, under one lock: the queue is in order of timestamps
 //!   validate   each for itself
 //!   ready      whoever is first in the queue and ready leads: takes all from there that are ready, writes them to the log of writer 0, drains
 //!   publish    each for itself
@@ -23,7 +23,7 @@ use pmem::sync::{Mutex, wait_point};
 
 use crate::error::{Error, Result};
 use crate::isolation::active::Active;
-use crate::isolation::order::{Order, Place};
+use crate::isolation::order::{Order, Position};
 use crate::writers::work::Work;
 use crate::writers::writer::Run;
 
@@ -79,7 +79,7 @@ pub(crate) struct Member {
     ticket: Arc<Ticket>,
 }
 
-/// A place in the queue. Dropping it leaves.
+/// A position in the queue. Dropping it leaves.
 pub(crate) struct Joined<'g> {
     group: &'g Group,
     ts: u64,
@@ -88,14 +88,14 @@ pub(crate) struct Joined<'g> {
 }
 
 impl Group {
-    /// A place in the queue, with a timestamp.
-    pub(crate) fn join<'g>(&'g self, order: &'g Order, active: &'g Active) -> (Joined<'g>, Place<'g>) {
+    /// A position in the queue, with a timestamp.
+    pub(crate) fn join<'g>(&'g self, order: &'g Order, active: &'g Active) -> (Joined<'g>, Position<'g>) {
         let ticket = Arc::new(Ticket { state: WAIT.into(), thread: std::thread::current(), outcome: Mutex::new(None) });
         let mut queue = self.0.lock();
-        let place = order.join(active);
-        let ts = place.ts;
+        let position = order.join(active);
+        let ts = position.ts;
         queue.entries.push_back(Entry { ts, ticket: ticket.clone(), stage: Stage::Validating });
-        (Joined { group: self, ts, ticket, stays: false }, place)
+        (Joined { group: self, ts, ticket, stays: false }, position)
     }
 
     /// Those that are ready, from the first one on. The caller leads.

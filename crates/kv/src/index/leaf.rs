@@ -405,10 +405,10 @@ impl Locked<'_> {
     }
 
     fn fingerprint(&mut self, slot: u8, fingerprint: u8) {
-        let place = &self.leaf.fingerprints[slot as usize / 8];
+        let word = &self.leaf.fingerprints[slot as usize / 8];
         let shift = slot % 8 * 8;
-        let others = place.load(Relaxed) & !(0xff << shift);
-        place.store(others | u64::from(fingerprint) << shift, Relaxed);
+        let others = word.load(Relaxed) & !(0xff << shift);
+        word.store(others | u64::from(fingerprint) << shift, Relaxed);
     }
 
     pub(crate) fn words(&self) -> Vec<Word> {

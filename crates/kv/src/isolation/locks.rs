@@ -97,7 +97,7 @@ impl Locks {
     /// Asks for a lock that is about to be taken.
     #[inline]
     pub(crate) fn prefetch(&self, hash: u64) {
-        pmem::prefetch((&raw const self.words[self.place(hash)]).cast());
+        pmem::prefetch((&raw const self.words[self.index(hash)]).cast());
     }
 
     pub(crate) fn new(transactions: usize) -> Self {
@@ -107,32 +107,32 @@ impl Locks {
     }
 
     #[inline]
-    fn place(&self, hash: u64) -> usize {
+    fn index(&self, hash: u64) -> usize {
         hash as usize & (self.words.len() - 1)
     }
 
-    fn shard(&self, place: usize) -> &Shard {
-        &self.shards[place % SHARDS]
+    fn shard(&self, index: usize) -> &Shard {
+        &self.shards[index % SHARDS]
     }
 
     /// The transaction slot of its holder.
     #[inline]
     pub(crate) fn owner(&self, hash: u64) -> Option<usize> {
-        let place = self.place(hash);
-        match self.words[place].load(Acquire) {
+        let index = self.index(hash);
+        match self.words[index].load(Acquire) {
             0 => None,
             other if other & SEAT != SEAT => is_same_key(other, hash).then(|| tx_slot(other)),
-            _ => self.owner_in_row(place, hash),
+            _ => self.owner_in_row(index, hash),
         }
     }
 
     #[cold]
-    fn owner_in_row(&self, place: usize, hash: u64) -> Option<usize> {
-        let shard = self.shard(place).lock();
-        let holder = match self.words[place].load(Acquire) {
+    fn owner_in_row(&self, index: usize, hash: u64) -> Option<usize> {
+        let shard = self.shard(index).lock();
+        let holder = match self.words[index].load(Acquire) {
             0 => None,
             other if other & SEAT != SEAT => Some(other),
-            _ => shard.get(&place)?.iter().map(|row| row.holder).find(|holder| is_same_key(*holder, hash)),
+            _ => shard.get(&index)?.iter().map(|row| row.holder).find(|holder| is_same_key(*holder, hash)),
         };
         holder.filter(|holder| is_same_key(*holder, hash)).map(tx_slot)
     }
@@ -140,33 +140,33 @@ impl Locks {
     #[inline]
     pub(crate) fn try_lock(&self, hash: u64, pin: &Pin<'_>) -> Tried {
         switch_point();
-        let place = self.place(hash);
+        let index = self.index(hash);
         let own = word(hash, pin.tx_slot);
-        match self.words[place].compare_exchange(0, own, AcqRel, Acquire) {
+        match self.words[index].compare_exchange(0, own, AcqRel, Acquire) {
             Ok(_) => Tried::Taken,
             Err(other) if other == own => Tried::Own,
             Err(other) if other & SEAT != SEAT && is_same_key(other, own) => Tried::Busy,
-            Err(_) => self.with_row(place, own, |_| Tried::Busy),
+            Err(_) => self.with_row(index, own, |_| Tried::Busy),
         }
     }
 
     /// Takes the lock in the list of its word, or has `busy` look at its holder. A list is made.
     #[cold]
-    fn with_row(&self, place: usize, own: u64, busy: impl FnOnce(&mut Row) -> Tried) -> Tried {
-        let mut shard = self.shard(place).lock();
-        let mut present = self.words[place].load(Acquire);
+    fn with_row(&self, index: usize, own: u64, busy: impl FnOnce(&mut Row) -> Tried) -> Tried {
+        let mut shard = self.shard(index).lock();
+        let mut present = self.words[index].load(Acquire);
         while present & SEAT != SEAT {
             let wanted = if present == 0 { own } else { SEAT };
-            match self.words[place].compare_exchange(present, wanted, AcqRel, Acquire) {
+            match self.words[index].compare_exchange(present, wanted, AcqRel, Acquire) {
                 Ok(0) => return Tried::Taken,
                 Ok(holder) => {
-                    shard.insert(place, vec![Row { holder, turns: 0, waiting: Vec::new() }]);
+                    shard.insert(index, vec![Row { holder, turns: 0, waiting: Vec::new() }]);
                     break;
                 }
                 Err(other) => present = other,
             }
         }
-        let rows = shard.entry(place).or_default();
+        let rows = shard.entry(index).or_default();
         let Some(row) = rows.iter_mut().find(|row| is_same_key(row.holder, own)) else {
             rows.push(Row { holder: own, turns: 0, waiting: Vec::new() });
             return Tried::Taken;
@@ -188,14 +188,14 @@ impl Locks {
 
     #[cold]
     fn lock_in_row(&self, hash: u64, pin: &Pin<'_>, around: &impl Around) -> Result<Tried, Stop> {
-        let (place, own) = (self.place(hash), word(hash, pin.tx_slot));
+        let (index, own) = (self.index(hash), word(hash, pin.tx_slot));
         let wounds = pin.tx_slot().age.load(Relaxed);
         let age = if wounds != 0 { wounds } else { around.age() };
         let ticket = Ticket::new();
         // Said before anybody can know that it waits.
         let _here = pin.tx_slot().parked().here();
         let mut turns = 0;
-        let got = self.with_row(place, own, |row| {
+        let got = self.with_row(index, own, |row| {
             turns = row.turns;
             let at = row.waiting.partition_point(|waiting| waiting.age <= age);
             row.waiting.insert(at, Waiting { age, tx_slot: pin.tx_slot, ticket: ticket.clone() });
@@ -220,7 +220,7 @@ impl Locks {
             } else if wait.again() {
                 None
             } else {
-                let other = self.turns(place, own);
+                let other = self.turns(index, own);
                 if other != Some(turns) {
                     wait.renew();
                     turns = other.unwrap_or(turns);
@@ -229,24 +229,24 @@ impl Locks {
                 Some(Stop::TimedOut)
             };
             if let Some(stop) = stop {
-                return if self.leave(place, own, &ticket) { Err(stop) } else { Ok(Tried::Taken) };
+                return if self.leave(index, own, &ticket) { Err(stop) } else { Ok(Tried::Taken) };
             }
         }
     }
 
     /// How often a lock went from hand to hand.
-    fn turns(&self, place: usize, own: u64) -> Option<u64> {
-        let shard = self.shard(place).lock();
-        shard.get(&place)?.iter().find(|row| is_same_key(row.holder, own)).map(|row| row.turns)
+    fn turns(&self, index: usize, own: u64) -> Option<u64> {
+        let shard = self.shard(index).lock();
+        shard.get(&index)?.iter().find(|row| is_same_key(row.holder, own)).map(|row| row.turns)
     }
 
     /// Leaves a row; false if it has the lock by now. The ticket alone tells: with no waiter behind it the row is a word again.
-    fn leave(&self, place: usize, own: u64, ticket: &Ticket) -> bool {
-        let mut shard = self.shard(place).lock();
+    fn leave(&self, index: usize, own: u64, ticket: &Ticket) -> bool {
+        let mut shard = self.shard(index).lock();
         if ticket.is_given() {
             return false;
         }
-        let rows = shard.get_mut(&place).into_iter().flatten();
+        let rows = shard.get_mut(&index).into_iter().flatten();
         for row in rows.filter(|row| is_same_key(row.holder, own)) {
             row.waiting.retain(|waiting| waiting.tx_slot != tx_slot(own));
         }
@@ -255,19 +255,19 @@ impl Locks {
 
     #[inline]
     pub(crate) fn unlock(&self, hash: u64, pin: &Pin<'_>) {
-        let place = self.place(hash);
+        let index = self.index(hash);
         let own = word(hash, pin.tx_slot);
-        if self.words[place].compare_exchange(own, 0, Release, Relaxed).is_err() {
-            self.pass_on(place, own);
+        if self.words[index].compare_exchange(own, 0, Release, Relaxed).is_err() {
+            self.pass_on(index, own);
         }
     }
 
     #[cold]
-    fn pass_on(&self, place: usize, own: u64) {
-        let mut shard = self.shard(place).lock();
-        let Some(rows) = shard.get_mut(&place) else {
+    fn pass_on(&self, index: usize, own: u64) {
+        let mut shard = self.shard(index).lock();
+        let Some(rows) = shard.get_mut(&index) else {
             // The thread that gave it to us has made it a word again since we looked; it does not become a list without the shard.
-            let _ = self.words[place].compare_exchange(own, 0, Release, Relaxed);
+            let _ = self.words[index].compare_exchange(own, 0, Release, Relaxed);
             return;
         };
         let Some(at) = rows.iter().position(|row| row.holder == own) else { return };
@@ -286,8 +286,8 @@ impl Locks {
             [row] if row.waiting.is_empty() => row.holder,
             _ => return,
         };
-        shard.remove(&place);
-        self.words[place].store(word, Release);
+        shard.remove(&index);
+        self.words[index].store(word, Release);
     }
 }
 
@@ -365,15 +365,15 @@ mod tests {
     fn who_is_given_a_lock_while_it_leaves_has_it() {
         let (locks, alone) = (Locks::new(4), Alone::new(4));
         let (holder, waits) = (alone.0.pin().unwrap(), alone.0.pin().unwrap());
-        let (place, own) = (locks.place(7), word(7, waits.tx_slot));
+        let (index, own) = (locks.index(7), word(7, waits.tx_slot));
         let ticket = Ticket::new();
         assert_eq!(locks.try_lock(7, &holder), Tried::Taken);
-        locks.with_row(place, own, |row| {
+        locks.with_row(index, own, |row| {
             row.waiting.push(Waiting { age: 1, tx_slot: waits.tx_slot, ticket: ticket.clone() });
             Tried::Busy
         });
         locks.unlock(7, &holder);
-        assert!(ticket.is_given() && !locks.leave(place, own, &ticket));
+        assert!(ticket.is_given() && !locks.leave(index, own, &ticket));
         assert_eq!(locks.owner(7), Some(waits.tx_slot));
         locks.unlock(7, &waits);
         assert_eq!(locks.owner(7), None);

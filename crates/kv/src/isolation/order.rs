@@ -5,13 +5,13 @@
 //! transaction that begins from then on sees.
 //!
 //! ```text
-//!   join       a timestamp and a place in the queue, under one lock: the queue is in order of timestamps
+//!   join       a timestamp and a position in the queue, under one lock: the queue is in order of timestamps
 //!   turn       if commits are numbered: when all before it have their numbers, so that a prefix by numbers is one by timestamps
 //!   publish    readers see it when all before it are published
 //!   seen       waits until they do
 //! ```
 //!
-//! A commit that waits here waits for smaller timestamps only, as validation does; and each of these leaves the queue, since dropping its place is leaving it.
+//! A commit that waits here waits for smaller timestamps only, as validation does; and each of these leaves the queue, since dropping its position is leaving it.
 
 use std::collections::VecDeque;
 use std::thread::Thread;
@@ -45,20 +45,20 @@ enum Stage {
     Published,
 }
 
-/// A place in the queue. Dropping it leaves.
-pub(crate) struct Place<'o> {
+/// A position in the queue. Dropping it leaves.
+pub(crate) struct Position<'o> {
     order: &'o Order,
     active: &'o Active,
     pub(crate) ts: u64,
 }
 
 impl Order {
-    /// A timestamp, and a place.
-    pub(crate) fn join<'o>(&'o self, active: &'o Active) -> Place<'o> {
+    /// A timestamp, and a position.
+    pub(crate) fn join<'o>(&'o self, active: &'o Active) -> Position<'o> {
         let mut queue = self.0.lock();
         let ts = active.tick();
         queue.entries.push_back(Entry { ts, stage: Stage::Validating, waits: None });
-        Place { order: self, active, ts }
+        Position { order: self, active, ts }
     }
 
     /// The clock goes on without a commit.
@@ -101,7 +101,7 @@ impl Queue {
     }
 }
 
-impl Place<'_> {
+impl Position<'_> {
     /// Waits until all before it have their numbers. It draws its own next, and says so.
     pub(crate) fn turn(&self) {
         self.wait(|queue, at| queue.numbered >= at);
@@ -123,7 +123,7 @@ impl Place<'_> {
         }
     }
 
-    /// Waits until it has left the queue, or that is so of the queue and its place there.
+    /// Waits until it has left the queue, or that is so of the queue and its position there.
     fn wait(&self, is_so: impl Fn(&Queue, usize) -> bool) {
         loop {
             {
@@ -141,7 +141,7 @@ impl Place<'_> {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for Position<'_> {
     fn drop(&mut self) {
         if self.active.stable() < self.ts {
             self.publish();
@@ -156,11 +156,11 @@ mod tests {
     #[test]
     fn what_is_seen_has_everything_before_it() {
         let (order, active) = (Order::default(), Active::new(5, 2, true));
-        let places = [(); 3].map(|()| order.join(&active));
+        let positions = [(); 3].map(|()| order.join(&active));
         assert_eq!((active.stable(), active.now()), (5, 8));
-        places[1].publish();
+        positions[1].publish();
         assert_eq!(active.stable(), 5, "the one before is under way");
-        let [first, second, third] = places;
+        let [first, second, third] = positions;
         first.publish();
         assert_eq!(active.stable(), 7);
         first.wait_until_seen();
@@ -175,17 +175,17 @@ mod tests {
     fn numbers_are_drawn_in_the_order_of_timestamps() {
         let (order, active) = (Order::default(), Active::new(0, 2, true));
         let drawn = std::sync::Mutex::new(Vec::new());
-        let mut places: Vec<_> = (0..8).map(|_| order.join(&active)).collect();
-        let gone = places.remove(3);
+        let mut positions: Vec<_> = (0..8).map(|_| order.join(&active)).collect();
+        let gone = positions.remove(3);
         std::thread::scope(|threads| {
-            for place in places.into_iter().rev() {
+            for position in positions.into_iter().rev() {
                 let drawn = &drawn;
                 threads.spawn(move || {
-                    place.turn();
-                    drawn.lock().unwrap().push(place.ts);
-                    place.is_numbered();
-                    place.publish();
-                    place.wait_until_seen();
+                    position.turn();
+                    drawn.lock().unwrap().push(position.ts);
+                    position.is_numbered();
+                    position.publish();
+                    position.wait_until_seen();
                 });
             }
             drop(gone);

@@ -116,7 +116,7 @@ impl Core {
         let mut marks = [0; WRITERS];
         let mut links = [0; WRITERS];
         marks.iter_mut().zip(&gathered.marks).for_each(|(word, mark)| *word = mark.to_word());
-        links.iter_mut().zip(&gathered.links).for_each(|(place, link)| *place = *link);
+        links.iter_mut().zip(&gathered.links).for_each(|(kept, link)| *kept = *link);
         let checkpoint = Checkpoint {
             root,
             number,
@@ -197,8 +197,8 @@ impl Core {
                     }
                     // What is not written now has changed still, whatever becomes of this checkpoint.
                     let written = self.write_leaf(checkpointer, number, stretch.from, &words, old);
-                    let (place, checksum) = written.inspect_err(|_| self.index.leaves.mark_dirty(stretch.spot.leaf))?;
-                    node = place;
+                    let (at, checksum) = written.inspect_err(|_| self.index.leaves.mark_dirty(stretch.spot.leaf))?;
+                    node = at;
                     leaf.set_node(node);
                     leaf.checksum.store(checksum, Relaxed);
                     if old != NO_NODE {
@@ -237,18 +237,18 @@ impl Core {
         old: u32,
     ) -> Result<(u32, u64)> {
         let span = Node::span(fence.len());
-        let place = if self.failpoints.skips(Step::CopyNodes) && old != NO_NODE {
+        let at = if self.failpoints.skips(Step::CopyNodes) && old != NO_NODE {
             old
         } else {
             checkpointer.nodes.take(&self.space, span)?
         };
         if span > 1 {
-            checkpointer.long.insert(place, span);
+            checkpointer.long.insert(at, span);
         }
         let mut node = Node::leaf(number, fence, words);
         let rest = fence.get(FENCE_INLINE..).unwrap_or_default();
-        let checksum = nodes::write(&self.pool, &self.key, &self.space, place, &mut node, rest)?;
-        Ok((place, checksum))
+        let checksum = nodes::write(&self.pool, &self.key, &self.space, at, &mut node, rest)?;
+        Ok((at, checksum))
     }
 
     /// Writes the list of a chunk, unless it is as it was.
@@ -270,11 +270,11 @@ impl Core {
             }
             gathered.left.push(was.node);
         }
-        let place = checkpointer.nodes.take(&self.space, 1)?;
+        let at = checkpointer.nodes.take(&self.space, 1)?;
         let mut node = Node::list(number, CHUNK, &leaves, 0, children);
-        let checksum = nodes::write(&self.pool, &self.key, &self.space, place, &mut node, &[])?;
-        gathered.lists.push((place, checksum));
-        gathered.chunks.insert(first, List { leaves, children, node: place, checksum });
+        let checksum = nodes::write(&self.pool, &self.key, &self.space, at, &mut node, &[])?;
+        gathered.lists.push((at, checksum));
+        gathered.chunks.insert(first, List { leaves, children, node: at, checksum });
         Ok(())
     }
 
@@ -283,17 +283,17 @@ impl Core {
         gathered.left.append(&mut checkpointer.roots);
         let (mut next, mut next_checksum) = (0, None);
         for lists in gathered.lists.chunks(FANOUT).rev() {
-            let mut place = checkpointer.nodes.take(&self.space, 1)?;
-            if place == 0 {
+            let mut at = checkpointer.nodes.take(&self.space, 1)?;
+            if at == 0 {
                 // Node 0 means that there is none: it stays taken.
-                place = checkpointer.nodes.take(&self.space, 1)?;
+                at = checkpointer.nodes.take(&self.space, 1)?;
             }
             let children = self.children(checkpointer, ROOT, lists.iter().map(|list| list.1).chain(next_checksum));
             let numbers: Vec<u32> = lists.iter().map(|list| list.0).collect();
             let mut node = Node::list(number, ROOT, &numbers, next, children);
-            next_checksum = Some(nodes::write(&self.pool, &self.key, &self.space, place, &mut node, &[])?);
-            checkpointer.roots.push(place);
-            next = place;
+            next_checksum = Some(nodes::write(&self.pool, &self.key, &self.space, at, &mut node, &[])?);
+            checkpointer.roots.push(at);
+            next = at;
         }
         Ok((next, next_checksum.unwrap_or(0)))
     }

@@ -232,21 +232,21 @@ impl Core {
             batch = packed(batch, others, log.rest(), self.space.segment_bytes);
         }
         let mut image = Vec::new();
-        let mut places = Vec::new();
+        let mut pieces = Vec::new();
         for (record, ..) in &batch {
             let at = image.len();
             let first = if at == 0 { FIRST } else { 0 };
             let flags = record.header.key_len_flags & header::TOMBSTONE | first | MOVED;
             record::encode(&mut image, record.key(), record.value(), flags, record.expires());
-            places.push((at, image.len() - at));
+            pieces.push((at, image.len() - at));
         }
         let mut runs: Vec<Run> = Vec::new();
         self.note_leaves();
-        log.place(&self.space, places.iter().copied(), || need, &mut runs)?;
+        log.place(&self.space, pieces.iter().copied(), || need, &mut runs)?;
         let mut link = log.link;
         let mut words = Vec::with_capacity(batch.len());
         let mut run = 0;
-        for ((record, _, hash), (at, _)) in batch.iter().zip(&places) {
+        for ((record, _, hash), (at, _)) in batch.iter().zip(&pieces) {
             while *at >= runs[run].image + runs[run].len {
                 run += 1;
             }
@@ -263,7 +263,7 @@ impl Core {
             bytes[..header::HEADER as usize].copy_from_slice(pmem::bytes_of(&header));
             let len = header.len() as usize;
             header.checksum =
-                checksum::checksum(&self.key, &bytes[..len], checksum::place(offset, writer, runs[run].sequence));
+                checksum::checksum(&self.key, &bytes[..len], checksum::location(offset, writer, runs[run].sequence));
             bytes[..8].copy_from_slice(&header.checksum.to_le_bytes());
             if header.has(FIRST) {
                 link = checksum::link(header.checksum);

@@ -11,7 +11,7 @@ pub(crate) const GRAIN: u64 = 16;
 #[derive(Clone, Copy, Debug, Persist)]
 #[repr(C)]
 pub(crate) struct Header {
-    /// Over everything behind it, and the place.
+    /// Over everything behind it, and its location.
     pub(crate) checksum: u64,
     /// Commit timestamp.
     pub(crate) ts: u64,

@@ -1,8 +1,8 @@
-//! Places in logs.
+//! Positions in logs.
 
 use pmem::LINE;
 
-/// A place in a writer's log: segments are numbered, and counted in lines inside.
+/// A position in a writer's log: segments are numbered, and counted in lines inside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Mark {
     pub(crate) sequence: u32,

@@ -3,7 +3,7 @@
 use pmem::{ChecksumKey, LINE, Persist};
 
 use crate::media::checkpoint::WRITERS;
-use crate::media::checksum::place;
+use crate::media::checksum::location;
 use crate::media::word::Word;
 
 /// Bytes of a node.
@@ -25,7 +25,7 @@ pub(crate) const ROOT: u32 = 3;
 #[derive(Clone, Copy, Debug, Persist)]
 #[repr(C)]
 pub(crate) struct Node {
-    /// Over everything behind it, what follows of the fence, and the place.
+    /// Over everything behind it, what follows of the fence, and its location.
     pub(crate) checksum: u64,
     /// The one it was written for.
     pub(crate) checkpoint: u64,
@@ -68,16 +68,16 @@ impl Node {
         let mut node = Self { fence_len: fence.len() as u32, ..Self::new(checkpoint, LEAF, words.len()) };
         let inline = fence.len().min(FENCE_INLINE);
         node.fence[..inline].copy_from_slice(&fence[..inline]);
-        for (place, word) in node.body.chunks_exact_mut(8).zip(words) {
-            place.copy_from_slice(&word.0.to_le_bytes());
+        for (entry, word) in node.body.chunks_exact_mut(8).zip(words) {
+            entry.copy_from_slice(&word.0.to_le_bytes());
         }
         node
     }
 
     pub(crate) fn list(checkpoint: u64, kind: u32, nodes: &[u32], next: u32, children: u64) -> Self {
         let mut node = Self { next, children, ..Self::new(checkpoint, kind, nodes.len()) };
-        for (place, number) in node.body.chunks_exact_mut(4).zip(nodes) {
-            place.copy_from_slice(&number.to_le_bytes());
+        for (entry, number) in node.body.chunks_exact_mut(4).zip(nodes) {
+            entry.copy_from_slice(&number.to_le_bytes());
         }
         node
     }
@@ -105,6 +105,6 @@ impl Node {
 
     pub(crate) fn checksum_at(&self, key: &ChecksumKey, number: u32, rest_of_fence: &[u8]) -> u64 {
         let own = &pmem::bytes_of(self)[8..];
-        key.of_kind(self.kind).checksum_each([own, rest_of_fence].into_iter()) ^ place(u64::from(number), WRITERS, 0)
+        key.of_kind(self.kind).checksum_each([own, rest_of_fence].into_iter()) ^ location(u64::from(number), WRITERS, 0)
     }
 }

@@ -1,7 +1,7 @@
 //! Version records: what a transaction writes, once.
 //!
 //! A transaction is a run of records in its writer's log, the first one marked. Each says how many are still to come and has a checksum over all of itself and its
-//! place, so that a transaction counts only if every one of its records arrived.
+//! location, so that a transaction counts only if every one of its records arrived.
 
 use pmem::ChecksumKey;
 
@@ -89,8 +89,8 @@ impl<'a> Record<'a> {
         Word::new(self.offset, self.space(), hash(self.key()), self.header)
     }
 
-    pub(crate) fn is_checksummed(&self, key: &ChecksumKey, place: u64) -> bool {
-        self.header.is_sound() && self.header.checksum == checksum(key, self.bytes, place)
+    pub(crate) fn is_checksummed(&self, key: &ChecksumKey, location: u64) -> bool {
+        self.header.is_sound() && self.header.checksum == checksum(key, self.bytes, location)
     }
 }
 
@@ -116,7 +116,7 @@ pub(crate) fn encode(image: &mut Vec<u8>, key: &[u8], value: &[u8], flags: u32, 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::media::checksum::{checksum_parts, place};
+    use crate::media::checksum::{checksum_parts, location};
     use crate::media::header::FIRST;
 
     #[test]
@@ -125,17 +125,17 @@ mod tests {
         let mut image = Vec::new();
         encode(&mut image, b"key", b"value", FIRST, Some(7));
         let len = (HEADER + 8 + 3 + 5) as usize;
-        let whole = checksum(&key, &image[..len], place(64, 3, 9));
-        for other in [place(80, 3, 9), place(64, 4, 9), place(64, 3, 10)] {
+        let whole = checksum(&key, &image[..len], location(64, 3, 9));
+        for other in [location(80, 3, 9), location(64, 4, 9), location(64, 3, 10)] {
             assert_ne!(checksum(&key, &image[..len], other), whole);
         }
         for cut in 8..=len {
-            assert_eq!(checksum_parts(&key, &image[..cut], &image[cut..len], place(64, 3, 9)), whole);
+            assert_eq!(checksum_parts(&key, &image[..cut], &image[cut..len], location(64, 3, 9)), whole);
         }
         for bit in 64..len * 8 {
             let mut changed = image.clone();
             changed[bit / 8] ^= 1 << (bit % 8);
-            assert_ne!(checksum(&key, &changed[..len], place(64, 3, 9)), whole, "bit {bit}");
+            assert_ne!(checksum(&key, &changed[..len], location(64, 3, 9)), whole, "bit {bit}");
         }
     }
 }

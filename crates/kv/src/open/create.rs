@@ -47,7 +47,7 @@ pub(super) fn create_as(pool: &Pool, options: &Options, format: u32) -> Result<C
     let table = region(pool, TABLE, table_bytes(options.segment))?;
     let data = region(pool, NAME, SEGMENTS * options.segment)?;
     let (cell, table) = split(table, format)?;
-    let place = cell.offset();
+    let offset = cell.offset();
     let empty = Checkpoint {
         format,
         root: 0,
@@ -63,7 +63,7 @@ pub(super) fn create_as(pool: &Pool, options: &Options, format: u32) -> Result<C
     let cell = Cell::create(cell, &empty)?;
     let space = Space::new(pool, options, data, table)?;
     space.set_free(|_| true);
-    assemble(pool, options, &empty, Index::new(pool), space, (place, Checkpointer::new(cell)))
+    assemble(pool, options, &empty, Index::new(pool), space, (offset, Checkpointer::new(cell)))
 }
 
 /// The region of that name, new or left by a crash.

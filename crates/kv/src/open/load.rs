@@ -131,9 +131,9 @@ fn load_leaf(
         let Some((segment, Use::Log { writer, sequence, .. })) = segment else {
             return Err(damaged(space, number, "it leads to a place that is in no log"));
         };
-        let place = Mark { sequence, at: word.offset() - space.offset(segment) };
+        let mark = Mark { sequence, at: word.offset() - space.offset(segment) };
         let proven = &mut checkpointer.proven[writer];
-        *proven = (*proven).max(Some(place));
+        *proven = (*proven).max(Some(mark));
         space.add_live(segment, word.space());
         if word.is_tombstone() {
             // One that cannot be read stays.

@@ -53,8 +53,8 @@ impl Reading<'_> {
         for (sequence, piece) in self.pieces.range(self.at.sequence..) {
             let from = if *sequence == self.at.sequence { self.at.at.next_multiple_of(LINE) } else { 0 };
             for at in (from..piece.limit).step_by(LINE as usize) {
-                let place = Mark { sequence: *sequence, at };
-                let Some(record) = self.checksummed(place)?.filter(|record| record.header.has(FIRST)) else { continue };
+                let mark = Mark { sequence: *sequence, at };
+                let Some(record) = self.checksummed(mark)?.filter(|record| record.header.has(FIRST)) else { continue };
                 if kept.drops(&record) {
                     raw::copy(Claim::Opening, &self.core.pool, record.offset, &[0; 8])?;
                     self.core.pool.flush(record.offset, WORD)?;

@@ -1,6 +1,6 @@
 //! One log is read, transaction by transaction.
 //!
-//! | read at a place of a log | done |
+//! | read at a position of a log | done |
 //! |---|---|
 //! | a whole transaction, linked to the last one | its records go into the index where they are newer; on behind it |
 //! | anything else, and further on a whole first record linked to the last transaction | the rest of the segment was skipped; on there |
@@ -76,19 +76,19 @@ pub(super) struct Whole<'a> {
 }
 
 impl<'a> Reading<'a> {
-    /// The transaction at the present place, or the one that follows what was skipped.
+    /// The transaction at the present position, or the one that follows what was skipped.
     pub(super) fn next(&self, kept: &mut Kept) -> Result<Option<Whole<'a>>> {
         if let Some(whole) = self.transaction(self.at)? {
             return Ok(Some(whole));
         }
         // A transaction of which only a part arrived may stand here, and behind it, in a segment begun since, the next.
         let mut from = self.at;
-        while let Some((place, first)) = self.further_on(from)? {
+        while let Some((mark, first)) = self.further_on(from)? {
             if first.header.link == self.link || self.core.failpoints.skips(Step::Links) {
-                if let Some(whole) = self.transaction(place)? {
+                if let Some(whole) = self.transaction(mark)? {
                     return Ok(Some(whole));
                 }
-                from = Mark { at: place.at + LINE, ..place };
+                from = Mark { at: mark.at + LINE, ..mark };
                 continue;
             }
             if let Some((_, durable)) = first.number() {
@@ -126,9 +126,9 @@ impl<'a> Reading<'a> {
     /// A whole transaction that begins at `at`.
     pub(super) fn transaction(&self, at: Mark) -> Result<Option<Whole<'a>>> {
         let mut records = Vec::new();
-        let mut place = at;
+        let mut mark = at;
         loop {
-            let Some((record, here)) = self.record(place)? else { return Ok(None) };
+            let Some((record, here)) = self.record(mark)? else { return Ok(None) };
             let header = record.header;
             match records.first() {
                 None => {
@@ -157,40 +157,40 @@ impl<'a> Reading<'a> {
                 let end = Mark { at: end.at.next_multiple_of(LINE), ..end };
                 return Ok(Some(Whole { records, end }));
             }
-            place = end;
+            mark = end;
         }
     }
 
-    /// The record at a place, or at the beginning of the next segment.
-    pub(super) fn record(&self, place: Mark) -> Result<Option<(Record<'a>, Mark)>> {
-        if let Some(record) = self.checksummed(place)? {
-            return Ok(Some((record, place)));
+    /// The record at a position, or at the beginning of the next segment.
+    pub(super) fn record(&self, mark: Mark) -> Result<Option<(Record<'a>, Mark)>> {
+        if let Some(record) = self.checksummed(mark)? {
+            return Ok(Some((record, mark)));
         }
-        let Some((sequence, _)) = self.pieces.range((Excluded(place.sequence), Unbounded)).next() else {
+        let Some((sequence, _)) = self.pieces.range((Excluded(mark.sequence), Unbounded)).next() else {
             return Ok(None);
         };
         let next = Mark { sequence: *sequence, at: 0 };
         Ok(self.checksummed(next)?.map(|record| (record, next)))
     }
 
-    /// The record at exactly this place, if it is whole.
-    pub(super) fn checksummed(&self, place: Mark) -> Result<Option<Record<'a>>> {
-        let Some(piece) = self.pieces.get(&place.sequence) else { return Ok(None) };
-        if !place.at.is_multiple_of(GRAIN) || place.at + HEADER > piece.limit {
+    /// The record at exactly this position, if it is whole.
+    pub(super) fn checksummed(&self, mark: Mark) -> Result<Option<Record<'a>>> {
+        let Some(piece) = self.pieces.get(&mark.sequence) else { return Ok(None) };
+        if !mark.at.is_multiple_of(GRAIN) || mark.at + HEADER > piece.limit {
             return Ok(None);
         }
-        let offset = piece.base + place.at;
+        let offset = piece.base + mark.at;
         let head = self.if_readable(crate::raw::bytes(Claim::Opening, self.core, &self.core.pool, offset, HEADER))?;
         let Some(header) = head.and_then(pmem::view::<header::Header>) else { return Ok(None) };
         // What an earlier life of the store left here, when the table did not keep that it had the segment.
         if !header.is_since(piece.generation) && !self.core.failpoints.skips(Step::Generations) {
             return Ok(None);
         }
-        if header.checksum == 0 || !header.is_sound() || header.len() > piece.limit - place.at {
+        if header.checksum == 0 || !header.is_sound() || header.len() > piece.limit - mark.at {
             return Ok(None);
         }
         let record = self.if_readable(Record::at(Claim::Opening, self.core, &self.core.pool, offset))?;
-        let named = checksum::place(offset, self.writer, place.sequence);
+        let named = checksum::location(offset, self.writer, mark.sequence);
         let whole = |record: &Record<'_>| {
             record.is_checksummed(&self.core.key, named) || self.core.failpoints.skips(Step::VerifyChecksum)
         };
@@ -205,14 +205,14 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// The next whole first record from a place on.
+    /// The next whole first record from a position on.
     pub(super) fn further_on(&self, from: Mark) -> Result<Option<(Mark, Record<'a>)>> {
         for (sequence, piece) in self.pieces.range(from.sequence..) {
             let start = if *sequence == from.sequence { from.at.next_multiple_of(LINE) } else { 0 };
             for at in (start..piece.limit).step_by(LINE as usize) {
-                let place = Mark { sequence: *sequence, at };
-                if let Some(record) = self.checksummed(place)?.filter(|record| record.header.has(FIRST)) {
-                    return Ok(Some((place, record)));
+                let mark = Mark { sequence: *sequence, at };
+                if let Some(record) = self.checksummed(mark)?.filter(|record| record.header.has(FIRST)) {
+                    return Ok(Some((mark, record)));
                 }
             }
         }

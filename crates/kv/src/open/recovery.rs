@@ -59,18 +59,18 @@ pub(crate) fn open(pool: &Pool, options: &Options) -> Result<Core> {
         return Err(not("the directory says it is something else"));
     }
     let (cell, table) = split(table, format)?;
-    let place = cell.offset();
+    let offset = cell.offset();
     let cell = match Cell::open(cell, format) {
         Err(pmem::Error::Damaged { .. }) => {
             let why = "neither copy verifies".to_owned();
-            return Err(Error::Damaged { what: "checkpoint", offset: place, why });
+            return Err(Error::Damaged { what: "checkpoint", offset, why });
         }
         other => other?,
     };
     let checkpoint = cell.get();
     if checkpoint.format != format {
         let why = format!("it is of format {}, the other copy of {format}", checkpoint.format);
-        return Err(Error::Damaged { what: "checkpoint", offset: place, why });
+        return Err(Error::Damaged { what: "checkpoint", offset, why });
     }
     let counts = [checkpoint.number, checkpoint.clock, checkpoint.commit_number];
     if let Some(count) = counts.into_iter().find(|count| *count >= header::COUNT_MAX) {
@@ -94,7 +94,7 @@ pub(crate) fn open(pool: &Pool, options: &Options) -> Result<Core> {
         }
     }
     let left_out = checkpointer.left_out;
-    let mut core = assemble(pool, &options, &checkpoint, index, space, (place, checkpointer))?;
+    let mut core = assemble(pool, &options, &checkpoint, index, space, (offset, checkpointer))?;
     if let Some(error) = &damaged {
         tracing::warn!(%error, "the index is made anew of what the logs have");
         salvage::salvage(&core)?;
@@ -245,5 +245,5 @@ fn holds_records(core: &Core, number: u32) -> bool {
     let Use::Log { writer, sequence, .. } = core.space.used(number) else { return false };
     let at = core.space.offset(number);
     let record = Record::at(Claim::Opening, core, &core.pool, at);
-    record.is_ok_and(|record| record.is_checksummed(&core.key, checksum::place(at, writer, sequence)))
+    record.is_ok_and(|record| record.is_checksummed(&core.key, checksum::location(at, writer, sequence)))
 }
