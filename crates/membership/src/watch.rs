@@ -18,7 +18,7 @@ pub enum Seen {
     /// A member leads.
     Leader(Leader),
     /// No member does: time to stand.
-    Nobody,
+    Vacant,
     /// Nothing new in the time given.
     Unchanged,
 }
@@ -48,7 +48,7 @@ struct View {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum State {
     Leader(Leader),
-    Nobody,
+    Vacant,
     Unknown(String),
     /// The leader's key holds something else.
     Foreign {
@@ -75,7 +75,7 @@ impl LeaderWatch {
         self.seen = view.changes;
         match view.now.clone() {
             Some(State::Leader(leader)) => Ok(Seen::Leader(leader)),
-            Some(State::Nobody) => Ok(Seen::Nobody),
+            Some(State::Vacant) => Ok(Seen::Vacant),
             Some(State::Unknown(why)) => Err(self.unreachable(why)),
             Some(State::Foreign { key, why }) => Err(Error::ForeignValue { key, why }),
             None => Ok(Seen::Unchanged),
@@ -109,7 +109,7 @@ async fn follow(etcd: Arc<Etcd>, timeout: Duration, key: String, board: Arc<Boar
             Ok(found) => {
                 board.show(match leader_in(&found.entries) {
                     Ok(Some(leader)) => State::Leader(leader),
-                    Ok(None) => State::Nobody,
+                    Ok(None) => State::Vacant,
                     Err(error) => State::Foreign { key: key.clone(), why: error.to_string() },
                 });
                 etcd.changed(&key, found.revision, timeout).await;

@@ -47,7 +47,7 @@ pub(crate) struct Header {
 /// The holder of an object's lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
-    Nobody,
+    None,
     Slot(usize),
     /// Its header is being given up: look for another.
     Dead,
@@ -96,7 +96,7 @@ impl Header {
 #[inline]
 fn owner(lock: u64) -> Owner {
     match lock {
-        FREE => Owner::Nobody,
+        FREE => Owner::None,
         DEAD => Owner::Dead,
         slot => Owner::Slot((slot - 1) as usize),
     }

@@ -23,7 +23,7 @@ const PASSES_MAX: u64 = 16;
 const ATTEMPTS: usize = 16;
 /// Tries that only pause, and that hand the processor on, before a thread that waits for a lock sleeps; and for how long.
 const SPINS: usize = 64;
-const PATIENT: usize = 200;
+const YIELDS: usize = 200;
 const POLL_INTERVAL: Duration = Duration::from_micros(50);
 
 impl Image<'_> {
@@ -147,7 +147,7 @@ impl Waits<'_, '_> {
                     std::hint::spin_loop();
                     continue;
                 }
-                SPINS..PATIENT => {
+                SPINS..YIELDS => {
                     std::thread::yield_now();
                     Duration::ZERO
                 }

@@ -117,7 +117,7 @@ pub type OwnMutexGuard<'a, T> = lock_api::MutexGuard<'a, Flag, T>;
 /// Tries that only pause: most locks are held for less time than a system call takes.
 const SPINS: u32 = 64;
 /// Tries before a waiting thread sleeps: the holder waits for a disk.
-const PATIENT: u32 = 200;
+const YIELDS: u32 = 200;
 /// It looks again by itself after this long; without barriers in other threads, which make sure that it is woken, after this long.
 const LOOK: Duration = Duration::from_secs(if cfg!(test) { 600 } else { 1 });
 const LOOK_UNSURE: Duration = Duration::from_micros(50);
@@ -183,7 +183,7 @@ impl Flag {
             if !wait_point() {
                 match tries {
                     0..SPINS => std::hint::spin_loop(),
-                    SPINS..PATIENT => std::thread::yield_now(),
+                    SPINS..YIELDS => std::thread::yield_now(),
                     _ => return self.sleep(),
                 }
             }

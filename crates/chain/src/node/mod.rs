@@ -35,9 +35,9 @@ pub trait Outside: Send + Sync {
 
 /// A chain of one has no other replica to talk to.
 #[derive(Debug)]
-struct Nobody;
+struct NoOutside;
 
-impl Outside for Nobody {
+impl Outside for NoOutside {
     fn send(&self, _: Message) {}
 
     fn ask(&self, _: Command) {}
@@ -73,7 +73,7 @@ impl Node {
     /// Those of the medium.
     pub fn alone(medium: Medium, found: Found) -> Result<Self> {
         let id = found.id;
-        let node = Self::new(medium, found, Arc::new(Nobody), true);
+        let node = Self::new(medium, found, Arc::new(NoOutside), true);
         node.pump(false);
         let view = View { id: ViewId(1), members: vec![id], f: 0, mode: Mode::Values };
         for event in [Event::View(view), Event::Lease { id, until: Moment(u64::MAX) }, Event::LeasesEnded(ViewId(1))] {

@@ -197,10 +197,10 @@ fn check_new(
     let late = crate::clock::now().0.saturating_add(3 * options.ttl.as_nanos() as u64);
     while let Some(address) = announced(machine, nodes)? {
         let answers = Answers::at(&address);
-        if answers == Answers::Nobody || address == at {
+        if answers == Answers::No || address == at {
             break;
         }
-        if answers == Answers::Somebody || crate::clock::now().0 > late {
+        if answers == Answers::Yes || crate::clock::now().0 > late {
             return Err(Failure::Runs { machine, address });
         }
         std::thread::sleep(LOOK);
@@ -211,7 +211,7 @@ fn check_new(
 /// A file that is a copy of the one that a process of the machine has open can be opened, too. Its start would be the last one, and the other file an older copy.
 pub(super) fn check_runs(machine: u32, nodes: &Members) -> Result<(), Failure> {
     match announced(machine, nodes)? {
-        Some(address) if Answers::at(&address) == Answers::Somebody => Err(Failure::Runs { machine, address }),
+        Some(address) if Answers::at(&address) == Answers::Yes => Err(Failure::Runs { machine, address }),
         _ => Ok(()),
     }
 }
@@ -225,9 +225,9 @@ fn announced(machine: u32, nodes: &Members) -> Result<Option<String>, Failure> {
 /// Whether a process listens somewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answers {
-    Somebody,
+    Yes,
     /// Its system says that no process does.
-    Nobody,
+    No,
     Unknown,
 }
 
@@ -237,8 +237,8 @@ impl Answers {
             return Self::Unknown;
         };
         match TcpStream::connect_timeout(&address, PROBE) {
-            Ok(_) => Self::Somebody,
-            Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => Self::Nobody,
+            Ok(_) => Self::Yes,
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => Self::No,
             Err(_) => Self::Unknown,
         }
     }

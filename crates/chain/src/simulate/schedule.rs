@@ -37,7 +37,7 @@ fn play(world: &mut World) -> Result<(), String> {
         advance(world)?;
     }
     world.coverage.note("schedules");
-    world.mend();
+    world.repair();
     rest(world)?;
     // And once more, with nothing but what is durable.
     for at in 0..world.machines.len() {
@@ -243,7 +243,7 @@ impl World {
 
     // ---- the end ----------------------------------------------------------------------------------------------
 
-    pub(super) fn mend(&mut self) {
+    pub(super) fn repair(&mut self) {
         self.faults = Faults { lost: 0, twice: 0, slow: 0, failing: 0, barrier: 40 };
         self.cut.clear();
         self.unheard.clear();

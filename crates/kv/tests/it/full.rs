@@ -69,7 +69,7 @@ struct Beside {
     times: u64,
 }
 
-const NOBODY: Beside = Beside { threads: 0, times: 0 };
+const ALONE: Beside = Beside { threads: 0, times: 0 };
 
 /// What one of them is told by, and what it says when it is done: the number of those that were refused.
 struct Overwriter(Sender<u64>, Receiver<u64>);
@@ -345,7 +345,7 @@ fn what_fits_in_can_be_taken_out_in_batches_of_200() {
         takes: 200,
         rounds: 1,
         in_order: false,
-        beside: NOBODY,
+        beside: ALONE,
     };
     fill_and_empty(plan, 1);
 }
@@ -360,7 +360,7 @@ fn what_fits_in_can_be_taken_out_one_by_one_with_a_head_written_again() {
         takes: 1,
         rounds: 2,
         in_order: false,
-        beside: NOBODY,
+        beside: ALONE,
     };
     fill_and_empty(plan, 2);
 }
@@ -375,7 +375,7 @@ fn what_fits_in_can_be_taken_out_by_large_transactions() {
         takes: 6000,
         rounds: 1,
         in_order: false,
-        beside: NOBODY,
+        beside: ALONE,
     };
     fill_and_empty(plan, 3);
 }
@@ -703,7 +703,7 @@ fn whatever_fits_in_can_be_taken_out() {
             takes: 1 << random.below(12),
             rounds: 2,
             in_order: false,
-            beside: NOBODY,
+            beside: ALONE,
         };
         println!("seed {seed}: {plan:?}");
         fill_and_empty(plan, seed);

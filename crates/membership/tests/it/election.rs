@@ -59,14 +59,14 @@ fn followers_see_leaders_come_and_go() {
     let etcd = Etcd::start(1);
     let members = connect(&etcd);
     let mut watch = connect(&etcd).watch_leader();
-    assert_eq!(watch.next(LIMIT).unwrap(), Seen::Nobody);
+    assert_eq!(watch.next(LIMIT).unwrap(), Seen::Vacant);
     assert_eq!(watch.next(Duration::from_millis(10)).unwrap(), Seen::Unchanged);
     for name in ["a", "b"] {
         let leadership = members.campaign(&member(name), LONG, LIMIT).unwrap();
         let leader = Leader { member: member(name), term: leadership.term() };
         assert_eq!(watch.next(LIMIT).unwrap(), Seen::Leader(leader));
         leadership.resign().unwrap();
-        assert_eq!(watch.next(LIMIT).unwrap(), Seen::Nobody);
+        assert_eq!(watch.next(LIMIT).unwrap(), Seen::Vacant);
     }
 }
 

@@ -139,7 +139,7 @@ fn each<T: Sync>(all: &[T], f: impl Fn(&T) -> (String, Option<String>) + Sync) {
     let unnoticed = Mutex::new(Vec::new());
     in_parallel(all.len(), |at| {
         let (name, killer) = f(&all[at]);
-        println!("{name}: {}", killer.as_deref().unwrap_or("NOBODY"));
+        println!("{name}: {}", killer.as_deref().unwrap_or("none"));
         if killer.is_none() {
             unnoticed.lock().expect("no panic").push(name);
         }

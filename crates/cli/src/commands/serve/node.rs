@@ -170,13 +170,13 @@ fn catch_up(machine: &Machine, follower: Follower) -> Result<Option<Follower>, F
     while !machine.is_stopped() {
         match watch.borrow_mut().next(if leader.is_none() { SEED } else { Duration::ZERO }) {
             Ok(Seen::Leader(seen)) => leader = Some(seen),
-            Ok(Seen::Nobody) | Err(_) => leader = None,
+            Ok(Seen::Vacant) | Err(_) => leader = None,
             Ok(Seen::Unchanged) => {}
         }
         let Some(from) = leader.as_ref().filter(|leader| leader.member.name != machine.me.name) else { continue };
         let seen = RefCell::new(None);
         let is_over = || {
-            if let Ok(change @ (Seen::Leader(_) | Seen::Nobody)) = watch.borrow_mut().next(Duration::ZERO) {
+            if let Ok(change @ (Seen::Leader(_) | Seen::Vacant)) = watch.borrow_mut().next(Duration::ZERO) {
                 *seen.borrow_mut() = Some(change);
             }
             machine.is_stopped() || seen.borrow().is_some()
@@ -222,7 +222,7 @@ impl Guide {
     fn tell(&mut self, machine: &Machine, follower: &Follower) {
         match self.watch.next(Duration::ZERO) {
             Ok(Seen::Leader(leader)) => self.leader = Some(leader),
-            Ok(Seen::Nobody) | Err(_) => self.leader = None,
+            Ok(Seen::Vacant) | Err(_) => self.leader = None,
             Ok(Seen::Unchanged) => {}
         }
         // This machine, if it leads by etcd, has yet to begin.
