@@ -129,7 +129,7 @@ fn round(seed: u64, met: Met, adjust: fn(Options) -> Options) -> Met {
             heap = home.open(&options);
             let (found, allowed) = (contents(&heap), after.model.after_a_crash());
             assert!(allowed.contains(&found), "a failed drain leaves {}", difference(&found, &allowed));
-            after.model.apply(&found);
+            after.model.adopt(&found);
             after.failed = false;
             continue;
         }

@@ -47,7 +47,7 @@ impl Model {
     }
 
     /// Nothing is in doubt: this is what was found.
-    pub(super) fn apply(&mut self, found: &BTreeMap<u64, Vec<u8>>) {
+    pub(super) fn adopt(&mut self, found: &BTreeMap<u64, Vec<u8>>) {
         self.doubts.clear();
         self.next += 1;
         let number = self.next;
