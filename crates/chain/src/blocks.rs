@@ -1,8 +1,8 @@
 //! Where blocks are, and where there is room for others: in DRAM, made from the image's map and kept in step with it.
 //!
-//! The head alone allocates. A block that a record frees rests until that record is retired: its place is in flight until then.
+//! The head alone allocates. A block that a record frees rests until that record is retired: its space is in flight until then.
 //! A replica retires later than its head does, so a record may give out again what still rests here: it rests no longer.
-//! Live, reserved, resting and free places are disjoint, and cover the heap.
+//! Live, reserved, resting and free extents are disjoint, and cover the heap.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use crate::size::{GRANULE, SizeCode};
 pub(crate) struct Blocks {
     /// Length by first byte.
     live: BTreeMap<u64, u64>,
-    /// Free places by length, then first byte; and by first byte.
+    /// Free extents by length, then first byte; and by first byte.
     by_len: BTreeSet<(u64, u64)>,
     by_start: BTreeMap<u64, u64>,
     /// Length, and the record that freed it, by first byte; and by record.
@@ -39,7 +39,7 @@ impl Blocks {
         (offset - start < len).then_some((start, len))
     }
 
-    /// The same of a place that is reserved.
+    /// The same of an extent that is reserved.
     pub(crate) fn find_reserved(&self, offset: u64) -> Option<u64> {
         let (&start, &len) = self.reserved.range(..=offset).next_back()?;
         (offset - start < len).then_some(start)
@@ -49,7 +49,7 @@ impl Blocks {
         self.live.iter().map(|(&start, &len)| (start, len))
     }
 
-    /// Takes a place for a new block out of what is free.
+    /// Takes an extent for a new block out of what is free.
     pub(crate) fn reserve(&mut self, len: u64, align: u64) -> Option<(u64, u64)> {
         let len = SizeCode::of(len)?.bytes();
         let align = align.max(GRANULE);
@@ -109,13 +109,13 @@ impl Blocks {
             return;
         }
         let end = start + len;
-        while let Some((&place, &(room, n))) = self.resting.range(..end).next_back()
-            && place + room > start
+        while let Some((&first, &(room, n))) = self.resting.range(..end).next_back()
+            && first + room > start
         {
-            self.resting.remove(&place);
-            self.by_record.remove(&(n, place));
-            self.add_resting(n, place, start.saturating_sub(place));
-            self.add_resting(n, end, (place + room).saturating_sub(end));
+            self.resting.remove(&first);
+            self.by_record.remove(&(n, first));
+            self.add_resting(n, first, start.saturating_sub(first));
+            self.add_resting(n, end, (first + room).saturating_sub(end));
         }
     }
 
@@ -160,7 +160,7 @@ impl Blocks {
 
 #[cfg(test)]
 impl Blocks {
-    /// Holds the places against each other, and against what is live by the image.
+    /// Holds the extents against each other, and against what is live by the image.
     pub(crate) fn check(&self, heap: std::ops::Range<u64>, live: &[(u64, u64)]) -> Result<(), String> {
         let own: Vec<(u64, u64)> = self.live().collect();
         if own != live {
@@ -177,7 +177,7 @@ impl Blocks {
         all.sort_unstable();
         let end = all.iter().try_fold(heap.start, |end, &(start, len)| (start == end).then_some(start + len));
         if end != Some(heap.end) {
-            return Err(format!("its places lie in each other, or do not cover {heap:?}: {self:?}"));
+            return Err(format!("its extents overlap, or do not cover {heap:?}: {self:?}"));
         }
         Ok(())
     }
@@ -191,7 +191,7 @@ mod tests {
         blocks.check(heap, &blocks.live().collect::<Vec<_>>()).unwrap();
     }
 
-    /// A replica's `release` comes after the record that uses the place again.
+    /// A replica's `release` comes after the record that uses the space again.
     #[test]
     fn what_is_live_again_is_not_given_out() {
         crate::rules::rule(Step::WakeResting, |failpoints| {
@@ -229,7 +229,7 @@ mod tests {
         }
     }
 
-    /// A place that is freed again waits for the later record.
+    /// An extent that is freed again waits for the later record.
     #[test]
     fn what_is_freed_twice_rests_until_the_second_record_is_retired() {
         let mut blocks = Blocks::empty(0..64);

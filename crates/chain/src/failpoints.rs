@@ -83,7 +83,7 @@ pub(crate) enum Step {
     NoReadsDuringProposal,
 
     // ---- blocks -----------------------------------------------------------------------------------------------
-    /// A place that a record gives out again rests no longer.
+    /// Space that a record gives out again rests no longer.
     WakeResting,
 
     // ---- clients ----------------------------------------------------------------------------------------------

@@ -38,7 +38,7 @@ pub(crate) struct Image {
     whole: bool,
 }
 
-/// The place in the map of the block that begins at this byte.
+/// The index in the map of the block that begins at this byte.
 pub(crate) fn map_byte(start: u64) -> u64 {
     PAGE + start / GRANULE
 }

@@ -5,7 +5,7 @@ use crate::{Number, Object};
 /// What the protocol knows of a record; the bytes stay where they are, in the queue.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Entry {
-    /// Its place in the order of all transactions.
+    /// Its position in the order of all transactions.
     pub number: Number,
     /// What the transaction has written; nothing if the number was drawn and lost.
     pub objects: Vec<Object>,

@@ -49,7 +49,7 @@ impl Writes {
         }
     }
 
-    /// No bytes at a place: says how large a heap is.
+    /// No bytes at an offset: says how large a heap is.
     pub(crate) fn mark(&mut self, at: u64) {
         self.header(at, 0, 0);
     }

@@ -13,7 +13,7 @@ use crate::hash::mix_pair;
 pub(crate) const LENGTH_UNIT: u32 = u32::MAX;
 
 /// Groups next to each other: the first one, and the last.
-pub(crate) type Place = (u32, u32);
+pub(crate) type Span = (u32, u32);
 
 /// A branch taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub(crate) struct Choice {
     pub(crate) newest: u32,
 }
 
-/// Which value an open place takes.
+/// Which value an open unit takes.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Policy {
     /// What the media surely had.
@@ -33,25 +33,25 @@ pub(crate) enum Policy {
     Old,
     /// Everything arrived.
     New,
-    /// Everything arrived (`new`) or nothing, but for these places, where it is the other way round.
-    AllBut { new: bool, places: Vec<Place> },
+    /// Everything arrived (`new`) or nothing, but for these spans, where it is the other way round.
+    AllBut { new: bool, spans: Vec<Span> },
     /// These branches, then the first one everywhere.
     Script(Vec<Choice>),
-    /// Any; in each image another share of places keeps its old value.
+    /// Any; in each image another share of units keeps its old value.
     Random(u64),
     /// By unit; what is not named arrived.
     Fixed(BTreeMap<u32, u32>),
 }
 
 impl Policy {
-    /// The branch taken where `at` gives the place; of a script, the first one.
+    /// The branch taken where `at` gives the unit; of a script, the first one.
     pub(crate) fn choose(&self, at: Choice) -> Choice {
         let newest_if = |arrived: bool| if arrived { at.newest } else { 0 };
         let option = match self {
             Policy::Old | Policy::Script(_) => 0,
             Policy::New => at.newest,
-            Policy::AllBut { new, places } => {
-                newest_if(*new != places.iter().any(|(first, last)| (first..=last).contains(&&at.group)))
+            Policy::AllBut { new, spans } => {
+                newest_if(*new != spans.iter().any(|(first, last)| (first..=last).contains(&&at.group)))
             }
             Policy::Random(seed) => {
                 let keep_old = [1, 4, 8, 12, 15][(mix_pair(*seed, 0) % 5) as usize];
@@ -90,7 +90,7 @@ impl Decider {
         self.frozen = true;
     }
 
-    /// The option for an open place; `at` says where, and holds the first one.
+    /// The option for an open unit; `at` says where, and holds the first one.
     pub(crate) fn decide(&mut self, at: Choice) -> u32 {
         if self.frozen {
             return 0;

@@ -399,8 +399,8 @@ impl<S: Scenario> Explorer<S> {
     /// Recovers the images of a crash point one by one; false when one shows a violation.
     fn walk(&self, here: &mut Here<'_, S>, walk: &mut Walk) -> bool {
         // Where recovery is crashed too, an image is more than its bytes: what it leaves open is open to the crashes behind it.
-        let place = if here.depth == self.config.depth { 0 } else { mix_pair(here.depth as u64, here.number) };
-        let context = mix_pair(self.promises(), place);
+        let position = if here.depth == self.config.depth { 0 } else { mix_pair(here.depth as u64, here.number) };
+        let context = mix_pair(self.promises(), position);
         let mut orders = Orders::default();
         let (mut taken, mut effect) = (Vec::new(), Effect::default());
         let before = self.tally.lock().report.recoveries;

@@ -11,7 +11,7 @@ use crate::raw::BLOCK_WORDS;
 /// More states of one line than this are not told apart (only the line model gets there, after many rewrites).
 const OPTIONS_MAX: usize = 1024;
 
-/// A place whose content at the crash is open: a word, or in the line model the changed words of a line.
+/// What has an open content at the crash: a word, or in the line model the changed words of a line.
 #[derive(Clone, Debug)]
 pub(crate) struct Unit {
     pub(crate) line: u32,
@@ -136,7 +136,7 @@ impl Image {
             .fold(0, |hash, (word, (&old, &new))| hash ^ mix(word, old) ^ mix(word, new))
     }
 
-    /// Adds the open places of a line with changes; `media` is what the media has there.
+    /// Adds the open units of a line with changes; `media` is what the media has there.
     pub(crate) fn add_line(&mut self, line: &Line, media: &[u64; LINE_WORDS], model: Model) {
         if matches!(model, Model::Lines) {
             self.add_whole_line(line, media);

@@ -213,8 +213,8 @@ impl Pending {
                 let later = matches!(model, Model::Lines) && change.interval != interval;
                 interval = change.interval;
                 // What a failed sync gave up, only a process that finds it in the cache can tell.
-                let place = u64::from(change.word) + 1 + (u64::from(change.lost) << 8);
-                content = mix_pair(content ^ u64::from(later), mix_pair(place, change.value));
+                let slot = u64::from(change.word) + 1 + (u64::from(change.lost) << 8);
+                content = mix_pair(content ^ u64::from(later), mix_pair(slot, change.value));
             }
             sum ^= mix_pair(content, 0x5851_F42D_4C95_7F2D);
         }

@@ -6,7 +6,7 @@ use std::sync::Once;
 
 thread_local! {
     static QUIET: Cell<bool> = const { Cell::new(false) };
-    static PLACE: RefCell<Option<String>> = const { RefCell::new(None) };
+    static LOCATION: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
 static HOOK: Once = Once::new();
@@ -17,7 +17,7 @@ pub(crate) fn catch<R>(f: impl FnOnce() -> R) -> Result<R, String> {
         let before = take_hook();
         set_hook(Box::new(move |info| {
             if QUIET.get() {
-                PLACE.set(info.location().map(ToString::to_string));
+                LOCATION.set(info.location().map(ToString::to_string));
             } else {
                 before(info);
             }
@@ -32,8 +32,8 @@ pub(crate) fn catch<R>(f: impl FnOnce() -> R) -> Result<R, String> {
             .map(|s| (*s).to_owned())
             .or_else(|| payload.downcast_ref::<String>().cloned())
             .unwrap_or_else(|| "a value that is no text".to_owned());
-        match PLACE.take() {
-            Some(place) => format!("{message} ({place})"),
+        match LOCATION.take() {
+            Some(location) => format!("{message} ({location})"),
             None => message,
         }
     })

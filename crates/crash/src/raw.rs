@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 
 /// Bytes of a page: how the memory is aligned, and what a sync that failed gives up as a whole.
 pub(crate) const PAGE: usize = 4096;
-/// Words of one block of the model's bookkeeping. Small, for recovery stores to few places; a few lines, for they are never split.
+/// Words of one block of the model's bookkeeping. Small, for recovery stores to few lines; a few lines, for they are never split.
 pub(crate) const BLOCK_WORDS: usize = 32;
 /// Bytes of one block.
 pub(crate) const BLOCK: usize = BLOCK_WORDS * 8;

@@ -51,7 +51,7 @@ pub struct Report {
     /// Recoveries after the process was killed: everything stored is in the caches, and the power fails later.
     #[serde(default)]
     pub kills: u64,
-    /// Places in front of flushes where it was killed, and nothing else happened: no crash points of their own.
+    /// Points in front of flushes where it was killed, and nothing else happened: no crash points of their own.
     #[serde(default)]
     pub kill_points: u64,
     /// Those of them that could leave nothing an earlier one could not.
@@ -78,7 +78,7 @@ pub struct Report {
     pub barriers: Vec<Barrier>,
     /// Time spent, in milliseconds.
     pub time_ms: u64,
-    /// What was found; one at most unless asked for more, and those that tell of the same places once.
+    /// What was found; one at most unless asked for more, and those that tell of the same locations once.
     pub violations: Vec<Violation>,
 }
 
@@ -211,10 +211,10 @@ impl fmt::Display for Report {
             writeln!(f, "  drain {n} of the program fails")?;
         }
         if self.kills > 0 {
-            let (places, repeats) = (self.kill_points, self.kill_repeats);
+            let (points, repeats) = (self.kill_points, self.kill_repeats);
             writeln!(
                 f,
-                "  the process killed {} times, {places} places in front of flushes, repeats {repeats}",
+                "  the process killed {} times, {points} points in front of flushes, repeats {repeats}",
                 self.kills
             )?;
         }
@@ -231,8 +231,8 @@ impl fmt::Display for Report {
             writeln!(f, "  complete, as far as events tell: a value overwritten between two of them was not seen")?;
         }
         for point in &self.incomplete {
-            let place = point.barrier.as_ref().map_or_else(|| "the end".to_owned(), ToString::to_string);
-            writeln!(f, "  incomplete: {place}: {} of about {:.0} images", point.explored, point.of_about)?;
+            let barrier = point.barrier.as_ref().map_or_else(|| "the end".to_owned(), ToString::to_string);
+            writeln!(f, "  incomplete: {barrier}: {} of about {:.0} images", point.explored, point.of_about)?;
         }
         if self.violations.is_empty() {
             return write!(f, "  no violation");

@@ -80,11 +80,12 @@ impl Violation {
         Self { message: message.into(), ..Self::default() }
     }
 
-    /// It tells of the same places: numbers in its message aside.
+    /// It tells of the same locations: numbers in its message aside.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
-        let places = |v: &Self| v.trail.iter().map(|point| (point.barrier.clone(), point.killed)).collect::<Vec<_>>();
+        let locations =
+            |v: &Self| v.trail.iter().map(|point| (point.barrier.clone(), point.killed)).collect::<Vec<_>>();
         let text = |v: &Self| v.message.chars().filter(|c| !c.is_ascii_digit()).take(TELLING).collect::<String>();
-        places(self) == places(other) && text(self) == text(other)
+        locations(self) == locations(other) && text(self) == text(other)
     }
 
     /// Recovery refused the image with a clear error. Right after a fault of the medium, wrong after a mere crash.
@@ -140,14 +141,15 @@ pub(crate) fn stack() -> Vec<String> {
     let mut frames: Vec<String> = Vec::new();
     let mut symbol = "";
     for line in text.lines().map(str::trim) {
-        let Some(place) = line.strip_prefix("at ") else {
+        let Some(location) = line.strip_prefix("at ") else {
             symbol = line.split_once(": ").map_or(line, |(_, symbol)| symbol);
             continue;
         };
-        let path = place.strip_prefix("./").map_or_else(|| place.into(), |rest| here.join(rest));
-        let foreign = path.starts_with("/rustc") || place.contains("/.cargo/registry/") || !place.contains(".rs:");
+        let path = location.strip_prefix("./").map_or_else(|| location.into(), |rest| here.join(rest));
+        let foreign =
+            path.starts_with("/rustc") || location.contains("/.cargo/registry/") || !location.contains(".rs:");
         if !foreign && !path.to_string_lossy().starts_with(ours) && frames.len() < FRAMES_MAX {
-            frames.push(format!("{} at {place}", without_generics(symbol)));
+            frames.push(format!("{} at {location}", without_generics(symbol)));
         }
     }
     frames

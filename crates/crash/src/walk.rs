@@ -8,7 +8,7 @@ use guide::Guide;
 use crate::decide::{Choice, Policy, advance, width};
 use crate::hash::mix_pair;
 
-/// Single places are tried until all but a quarter of the budget is used, or half of it and so many.
+/// Single spans are tried until all but a quarter of the budget is used, or half of it and so many.
 const BEYOND_HALF: u64 = 64;
 
 /// Known images one after the other that say to look elsewhere.

@@ -8,15 +8,15 @@ use rustix::event::{PollFd, PollFlags};
 use crate::poll::poll_for;
 use crate::{Result, clock};
 
-/// Descriptors of all receivers, at most. Those that have no place any more are looked at now and then.
-const PLACES: usize = 32;
+/// Descriptors of all receivers, at most. Those that have no slot any more are looked at now and then.
+const SLOTS: usize = 32;
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// By what receivers are woken that one thread waits for; each says so in [`Receiver::watch`](crate::Receiver::watch).
 pub struct Watch<'a> {
-    places: [Option<(BorrowedFd<'a>, PollFlags)>; PLACES],
-    /// Whose each place is: its number among the receivers.
-    whose: [usize; PLACES],
+    slots: [Option<(BorrowedFd<'a>, PollFlags)>; SLOTS],
+    /// Whose each slot is: its number among the receivers.
+    whose: [usize; SLOTS],
     used: usize,
     receiver: usize,
     limit: Duration,
@@ -47,8 +47,8 @@ impl<'a> Watch<'a> {
     #[inline]
     pub(crate) fn new(limit: Duration) -> Self {
         Self {
-            places: [None; PLACES],
-            whose: [0; PLACES],
+            slots: [None; SLOTS],
+            whose: [0; SLOTS],
             used: 0,
             receiver: 0,
             limit,
@@ -66,9 +66,9 @@ impl<'a> Watch<'a> {
     /// There may be something once this can be read; or written, if that is wanted.
     pub fn on(&mut self, what: &'a impl AsFd, also_writable: bool) {
         let flags = if also_writable { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
-        match self.places.get_mut(self.used) {
-            Some(place) => {
-                *place = Some((what.as_fd(), flags));
+        match self.slots.get_mut(self.used) {
+            Some(slot) => {
+                *slot = Some((what.as_fd(), flags));
                 self.whose[self.used] = self.receiver;
                 self.used += 1;
             }
@@ -89,14 +89,14 @@ impl<'a> Watch<'a> {
 
     /// Sleeps until there may be something.
     pub(crate) fn wait(self) -> Result<Ready> {
-        let Self { places, whose, used, limit, spin, mut ready, .. } = self;
-        let Some((first, _)) = places[0] else {
+        let Self { slots, whose, used, limit, spin, mut ready, .. } = self;
+        let Some((first, _)) = slots[0] else {
             poll_for(&mut [], limit)?;
             return Ok(ready);
         };
-        // The places behind those in use are not looked at.
-        let mut fds = places.map(|place| {
-            let (fd, flags) = place.unwrap_or((first, PollFlags::empty()));
+        // The slots behind those in use are not looked at.
+        let mut fds = slots.map(|slot| {
+            let (fd, flags) = slot.unwrap_or((first, PollFlags::empty()));
             PollFd::from_borrowed_fd(fd, flags)
         });
         let fds = &mut fds[..used];

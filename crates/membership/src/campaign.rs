@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::candidate::{Action, Candidate, Event, Place};
+use crate::candidate::{Action, Candidate, Event, LeaderKey};
 use crate::clock::Moment;
 use crate::etcd::{Attempt, Claim, Etcd, Failure};
 use crate::holding::Holding;
@@ -76,8 +76,8 @@ impl Campaign {
                 let found = self.etcd.read(&self.key, false, within).await?;
                 self.revision = found.revision;
                 self.silence = None;
-                let taken = |entry: &crate::etcd::Entry| Place::Taken { lease: entry.lease, term: entry.created };
-                Ok(Event::Found(found.entries.first().map_or(Place::Vacant, taken)))
+                let taken = |entry: &crate::etcd::Entry| LeaderKey::Taken { lease: entry.lease, term: entry.created };
+                Ok(Event::Found(found.entries.first().map_or(LeaderKey::Vacant, taken)))
             }
             Action::Grant => {
                 let (lease, ttl) = self.etcd.grant(self.ttl, within).await?;

@@ -1,6 +1,6 @@
 //! Standing for leadership: a state machine without clock or network.
 //!
-//! The place is a key that is bound to a lease. A candidate that finds it vacant asks for a lease and claims the key by compare-and-swap; the
+//! The leader key is bound to a lease. A candidate that finds it vacant asks for a lease and claims the key by compare-and-swap; the
 //! revision that creates the key is the term. A claim without an answer is in doubt, and only a linearizable read settles it: if the key is
 //! bound to this candidate's lease, it was won. If not, the lease is given back before anything else is tried, so that a claim still on its way
 //! fails when it arrives. Where even that gets no answer, the lease expires by itself, and such a claim makes a leader that no process follows
@@ -13,7 +13,7 @@ use crate::holding::held_until;
 
 /// What stands at the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum LeaderKey {
     Vacant,
     Taken { lease: i64, term: u64 },
 }
@@ -24,7 +24,7 @@ pub(crate) enum Event {
     /// Time has passed, or the key has changed.
     Woke,
     /// The linearizable read was answered.
-    Found(Place),
+    Found(LeaderKey),
     /// There is a lease.
     Granted { lease: i64, ttl: Duration },
     /// The key was vacant and is now bound to our lease.
@@ -81,7 +81,7 @@ pub(crate) struct Candidate {
     deadline: Moment,
     /// Between attempts that get no answer.
     pause: Duration,
-    /// Whether the place was taken when it was last seen.
+    /// Whether the key was taken when it was last seen.
     taken: bool,
     phase: Phase,
 }
@@ -92,15 +92,15 @@ impl Candidate {
     }
 
     pub(crate) fn step(&mut self, now: Moment, event: Event) -> Action {
-        if let Event::Found(place) = event {
-            self.taken = place != Place::Vacant;
+        if let Event::Found(key) = event {
+            self.taken = key != LeaderKey::Vacant;
         }
         match (self.phase, event) {
-            (Phase::Looking, Event::Found(Place::Vacant)) if now < self.deadline => {
+            (Phase::Looking, Event::Found(LeaderKey::Vacant)) if now < self.deadline => {
                 self.phase = Phase::Granting { asked: now };
                 Action::Grant
             }
-            (Phase::Looking, Event::Found(Place::Taken { .. })) => self.wait(now),
+            (Phase::Looking, Event::Found(LeaderKey::Taken { .. })) => self.wait(now),
             (Phase::Granting { asked }, Event::Granted { lease, ttl }) => {
                 self.phase = Phase::Claiming(Lease { id: lease, ttl, asked });
                 Action::Claim { lease }
@@ -111,7 +111,7 @@ impl Candidate {
                 self.revoke(lease)
             }
             (Phase::Claiming(lease), _) => self.doubt(lease),
-            (Phase::Doubting(lease), Event::Found(Place::Taken { lease: found, term })) if found == lease.id => {
+            (Phase::Doubting(lease), Event::Found(LeaderKey::Taken { lease: found, term })) if found == lease.id => {
                 self.won(now, lease, term)
             }
             (Phase::Doubting(lease), Event::Found(_)) => self.revoke(lease),
@@ -175,8 +175,8 @@ mod tests {
         Moment::from_ns(ms * 1_000_000)
     }
 
-    const VACANT: Event = Event::Found(Place::Vacant);
-    const TAKEN: Event = Event::Found(Place::Taken { lease: 1, term: 5 });
+    const VACANT: Event = Event::Found(LeaderKey::Vacant);
+    const TAKEN: Event = Event::Found(LeaderKey::Taken { lease: 1, term: 5 });
     const GRANTED: Event = Event::Granted { lease: 7, ttl: TTL };
 
     fn start() -> Candidate {
@@ -204,12 +204,12 @@ mod tests {
     }
 
     #[test]
-    fn a_vacant_place_is_claimed_with_a_lease_counted_from_its_request() {
+    fn a_vacant_key_is_claimed_with_a_lease_counted_from_its_request() {
         assert_eq!(claiming().step(at(30), Event::Won { term: 9 }), elected(9));
     }
 
     #[test]
-    fn a_taken_place_is_waited_for() {
+    fn a_taken_key_is_waited_for() {
         let mut candidate = start();
         assert_eq!(candidate.step(at(10), TAKEN), Action::Await(at(60_000)));
         assert_eq!(candidate.step(at(500), Event::Woke), Action::Look);
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_claim_in_doubt_is_settled_by_reading() {
-        assert_eq!(doubting().step(at(40), Event::Found(Place::Taken { lease: 7, term: 9 })), elected(9));
+        assert_eq!(doubting().step(at(40), Event::Found(LeaderKey::Taken { lease: 7, term: 9 })), elected(9));
         for other in [VACANT, TAKEN] {
             assert_eq!(doubting().step(at(40), other), Action::Revoke { lease: 7 });
         }
@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn a_claim_that_was_won_too_late_is_given_back() {
         assert_eq!(claiming().step(at(9_810), Event::Won { term: 9 }), Action::Revoke { lease: 7 });
-        let found = Event::Found(Place::Taken { lease: 7, term: 9 });
+        let found = Event::Found(LeaderKey::Taken { lease: 7, term: 9 });
         assert_eq!(doubting().step(at(9_810), found), Action::Revoke { lease: 7 });
     }
 

@@ -31,7 +31,7 @@ pub(crate) fn start(inner: Arc<Inner>, member: Member, mut lease: Lease, term: u
     inner.runtime.spawn_to_finish(move || async move {
         let why = keep(&etcd, &mut lease, &kept, &mut stopped).await;
         tracing::debug!(term, %why, "leadership is over");
-        // A lease that is lost may still be there, and keep the place.
+        // A lease that is lost may still be there, and keep the key.
         drop(said.send(give_back(&etcd, lease.id, timeout).await));
     });
     Leadership { member, tenure, done, stop, inner }

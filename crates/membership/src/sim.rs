@@ -7,7 +7,7 @@ use std::time::Duration;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng as _, SeedableRng as _};
 
-use crate::candidate::{self, Candidate, Place};
+use crate::candidate::{self, Candidate, LeaderKey};
 use crate::clock::Moment;
 use crate::holding::{self, Failpoints, Holding};
 
@@ -46,7 +46,7 @@ enum Ask {
 
 #[derive(Clone, Copy, Debug)]
 enum Answer {
-    Place(Place, u64),
+    LeaderKey(LeaderKey, u64),
     Granted(i64),
     Won(u64),
     NotWon,
@@ -90,8 +90,8 @@ impl Store {
         }
         match ask {
             Ask::Look => {
-                let place = self.key.map_or(Place::Vacant, |(lease, term)| Place::Taken { lease, term });
-                Answer::Place(place, self.primary.raft_term)
+                let key = self.key.map_or(LeaderKey::Vacant, |(lease, term)| LeaderKey::Taken { lease, term });
+                Answer::LeaderKey(key, self.primary.raft_term)
             }
             Ask::Grant => {
                 self.revision += 1;
@@ -325,7 +325,7 @@ impl World {
                 let event = match answer {
                     None if asked => candidate::Event::NoAnswer,
                     None => candidate::Event::Woke,
-                    Some(Answer::Place(place, _)) => candidate::Event::Found(place),
+                    Some(Answer::LeaderKey(key, _)) => candidate::Event::Found(key),
                     Some(Answer::Granted(lease)) => candidate::Event::Granted { lease, ttl: TTL },
                     Some(Answer::Won(term)) => candidate::Event::Won { term },
                     Some(Answer::NotWon) => candidate::Event::NotWon,
@@ -341,9 +341,9 @@ impl World {
                     None if asked => holding::Event::NoAnswer,
                     None => holding::Event::Woke,
                     Some(Answer::Renewed(raft_term)) => holding::Event::Renewed { ttl: TTL, raft_term },
-                    Some(Answer::Place(place, raft_term)) => {
+                    Some(Answer::LeaderKey(key, raft_term)) => {
                         let Role::Holder { lease, .. } = self.clients[index].role else { return };
-                        let ours = matches!(place, Place::Taken { lease: bound, .. } if bound == lease);
+                        let ours = matches!(key, LeaderKey::Taken { lease: bound, .. } if bound == lease);
                         holding::Event::Found { ours, raft_term }
                     }
                     Some(Answer::Gone) => holding::Event::Gone,

@@ -84,7 +84,7 @@ impl Area {
     /// # Errors
     /// [`Error::OutOfBounds`] if there are fewer.
     pub fn split_at(self, at: u64) -> Result<(Self, Self)> {
-        self.place(at, 0)?;
+        self.locate(at, 0)?;
         let second = Self {
             pool: Arc::clone(&self.pool),
             claim: Arc::clone(&self.claim),
@@ -102,18 +102,18 @@ impl Area {
 
     /// Bounds check; returns the offset in the pool.
     #[inline]
-    fn place(&self, at: u64, len: u64) -> Result<u64> {
+    fn locate(&self, at: u64, len: u64) -> Result<u64> {
         if at > self.len || len > self.len - at {
             return Err(Error::OutOfBounds { at, end: at.saturating_add(len), len: self.len });
         }
         Ok(self.offset + at)
     }
 
-    /// As [`place`](Self::place), of a range that goes on to the end of its last line.
+    /// As [`locate`](Self::locate), of a range that goes on to the end of its last line.
     #[inline]
-    fn place_lines(&self, at: u64, len: u64) -> Result<u64> {
+    fn locate_lines(&self, at: u64, len: u64) -> Result<u64> {
         let behind = (self.offset.wrapping_add(at).wrapping_add(len)).wrapping_neg() % crate::LINE;
-        self.place(at, len.saturating_add(behind))
+        self.locate(at, len.saturating_add(behind))
     }
 
     /// `len` bytes at `at`.
@@ -122,7 +122,7 @@ impl Area {
     /// [`Error::OutOfBounds`]; [`Error::Forked`]; [`Error::Unreadable`] if the medium does not return them.
     #[inline]
     pub fn bytes(&self, at: u64, len: usize) -> Result<&[u8]> {
-        let base = self.mapping().access(self.place(at, len as u64)?, len as u64, false)?;
+        let base = self.mapping().access(self.locate(at, len as u64)?, len as u64, false)?;
         // SAFETY: `access` checked the range; this Area is the only owner of it, and `&self` keeps it from being changed.
         Ok(unsafe { std::slice::from_raw_parts(base.as_ptr(), len) })
     }
@@ -133,7 +133,7 @@ impl Area {
     /// As [`bytes`](Self::bytes); [`Error::ReadOnly`].
     #[inline]
     pub fn bytes_mut(&mut self, at: u64, len: usize) -> Result<&mut [u8]> {
-        let base = self.mapping().access(self.place(at, len as u64)?, len as u64, true)?;
+        let base = self.mapping().access(self.locate(at, len as u64)?, len as u64, true)?;
         // SAFETY: `access` checked the range; this Area is its only owner, and `&mut self` excludes every other use.
         Ok(unsafe { std::slice::from_raw_parts_mut(base.as_ptr(), len) })
     }
@@ -191,7 +191,7 @@ impl Area {
     #[inline]
     #[track_caller]
     pub fn copy_nt(&mut self, at: u64, data: &[u8]) -> Result<Moment> {
-        let offset = self.place(at, data.len() as u64)?;
+        let offset = self.locate(at, data.len() as u64)?;
         self.mapping().copy_nt(offset, data, Location::caller())?;
         Ok(self.mapping().moment())
     }
@@ -203,7 +203,7 @@ impl Area {
     #[inline]
     #[track_caller]
     pub fn put_lines(&mut self, at: u64, data: &[u8]) -> Result<Moment> {
-        let offset = self.place_lines(at, data.len() as u64)?;
+        let offset = self.locate_lines(at, data.len() as u64)?;
         self.mapping().join_nt(offset, &[], data, Location::caller())?;
         Ok(self.mapping().moment())
     }
@@ -215,7 +215,7 @@ impl Area {
     #[inline]
     #[track_caller]
     pub fn put_checksumming(&mut self, at: u64, key: &ChecksumKey, data: &[u8]) -> Result<u64> {
-        let offset = self.place_lines(at, data.len() as u64)?;
+        let offset = self.locate_lines(at, data.len() as u64)?;
         self.mapping().store_checksumming(offset, key, &[], data, Location::caller())
     }
 
@@ -227,7 +227,7 @@ impl Area {
     /// As [`bytes_mut`](Self::bytes_mut); [`Error::Sync`] when the device fails, [`Error::Poisoned`] ever after.
     #[track_caller]
     pub fn write_whole(&mut self, at: u64, data: &[u8]) -> Result<bool> {
-        self.mapping().write_whole(self.place(at, data.len() as u64)?, data, Location::caller())
+        self.mapping().write_whole(self.locate(at, data.len() as u64)?, data, Location::caller())
     }
 
     /// Starts the write-back of `len` bytes at `at`: persistent after this thread's next drain.
@@ -237,7 +237,7 @@ impl Area {
     #[inline]
     #[track_caller]
     pub fn flush(&self, at: u64, len: u64) -> Result<Moment> {
-        self.mapping().flush(self.place(at, len)?, len, Location::caller())?;
+        self.mapping().flush(self.locate(at, len)?, len, Location::caller())?;
         Ok(self.mapping().moment())
     }
 
@@ -281,7 +281,7 @@ impl Area {
     #[inline]
     #[track_caller]
     pub fn publish(&mut self, at: u64, value: u64) -> Result<Persisted> {
-        let offset = self.place(at, 8)?;
+        let offset = self.locate(at, 8)?;
         if offset % 8 != 0 {
             return Err(Error::Unaligned { offset, align: 8 });
         }
@@ -308,13 +308,13 @@ impl Area {
     /// # Errors
     /// [`Error::Unreadable`] naming `what` and where.
     pub fn probe(&self, what: &'static str, at: u64, len: u64) -> Result<()> {
-        self.mapping().probe(what, self.place(at, len)?, len)
+        self.mapping().probe(what, self.locate(at, len)?, len)
     }
 
     /// Tells a crash explorer that the present values of these bytes may be seen by a crash. Does nothing elsewhere.
     #[track_caller]
     pub fn observe(&self, at: u64, len: u64) {
-        if let Ok(offset) = self.place(at, len) {
+        if let Ok(offset) = self.locate(at, len) {
             self.mapping().observe(offset, len, Location::caller());
         }
     }
@@ -420,7 +420,7 @@ impl Region {
         let Some(first) = self.areas.first_mut() else {
             return Err(Error::OutOfBounds { at: 0, end: at, len: 0 });
         };
-        first.place(0, at)?;
+        first.locate(0, at)?;
         let front =
             Area { pool: Arc::clone(&first.pool), claim: Arc::clone(&first.claim), offset: first.offset, len: at };
         first.offset += at;

@@ -47,7 +47,7 @@ pub enum SlotState {
     Corrupt,
 }
 
-/// The untyped cell, at a place of a mapping.
+/// The untyped cell, at an offset in a mapping.
 #[derive(Debug)]
 pub(crate) struct RawCell {
     offset: u64,

@@ -35,7 +35,7 @@ impl Pool {
         self.add_region_with(name, len, kind, options, |_, _| Ok(0))
     }
 
-    /// As [`add_region_as`](Self::add_region_as); `detail` says, from the extent's place and length, what its owner must know to
+    /// As [`add_region_as`](Self::add_region_as); `detail` says, from the extent's offset and length, what its owner must know to
     /// read it. It stands in the directory, so that an extent needs no header of its own, which could be torn.
     pub(crate) fn add_region_with(
         &self,

@@ -140,7 +140,7 @@ impl Pool {
     /// As [`store_joined`](Self::store_joined), of a head that holds a checksum over the body: `head` makes it of the body's [sum](ChecksumKey::sum), which is
     /// taken while the body's lines leave, from the bytes that leave. The line with the head is stored last. No order between the lines is
     /// promised until this thread's next drain: a crash before it leaves any of their words, as always. Where the two cannot be done
-    /// in one pass (the place does not start on a line, the checksums are those of format version 1, a medium that is simulated or synced), one
+    /// in one pass (the range does not start on a line, the checksums are those of format version 1, a medium that is simulated or synced), one
     /// comes behind the other.
     ///
     /// # Errors

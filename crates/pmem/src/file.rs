@@ -67,8 +67,8 @@ fn holder(file: &File) -> Option<u32> {
     let locks = fs::read_to_string("/proc/locks").ok()?;
     locks.lines().find_map(|line| {
         let mut words = line.split_whitespace();
-        let place = words.clone().position(|w| w == inode)?;
-        words.nth(place - 1)?.parse().ok()
+        let index = words.clone().position(|w| w == inode)?;
+        words.nth(index - 1)?.parse().ok()
     })
 }
 

@@ -111,10 +111,10 @@ pub struct FlushSet {
     pool: usize,
     lines: Vec<u64>,
     /// Where in `lines` a line may stand, by its low bits: a guess that is checked.
-    places: [u16; PLACES],
+    slots: [u16; SLOTS],
 }
 
-const PLACES: usize = 32;
+const SLOTS: usize = 32;
 
 impl FlushSet {
     /// Adds the lines of a range of the pool.
@@ -128,9 +128,9 @@ impl FlushSet {
         self.pool = pool;
         let mut line = offset / cpu::LINE;
         while line * cpu::LINE < offset.saturating_add(len) {
-            let place = &mut self.places[line as usize % PLACES];
-            if self.lines.get(usize::from(*place)) != Some(&line) {
-                *place = self.lines.len() as u16;
+            let slot = &mut self.slots[line as usize % SLOTS];
+            if self.lines.get(usize::from(*slot)) != Some(&line) {
+                *slot = self.lines.len() as u16;
                 self.lines.push(line);
             }
             line += 1;

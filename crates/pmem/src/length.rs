@@ -153,7 +153,7 @@ pub(crate) fn extend(file: &File, old: u64, len: u64, by_pages: bool) -> io::Res
 
 /// Pieces that a signal makes smaller are no smaller than this.
 const PIECE: u64 = 1 << 20;
-/// Interruptions in one place after which it is given up.
+/// Interruptions at one offset after which it is given up.
 const INTERRUPTED: u32 = 10_000;
 
 /// Runs `allocate` for all bytes from `at` to `end`. Where a signal interrupts it, nothing of the piece is kept, and what is tried next is half as long: signals that

@@ -181,10 +181,10 @@ impl Objects {
         let mut log = self.log.lock();
         for record in records {
             let payload = log.ring.payload(record)?.to_vec();
-            let actions = decode(&payload, log.ring.place(record))?;
+            let actions = decode(&payload, log.ring.offset(record))?;
             if !record.known_durable {
                 if !self.is_whole(&log, &actions, record)? {
-                    tail = Tail::InDoubt { offset: log.ring.place(record) };
+                    tail = Tail::InDoubt { offset: log.ring.offset(record) };
                     break;
                 }
                 // The contents may have come from a cache: persistent before anything points to them, or the next recovery could

@@ -22,7 +22,7 @@ use crate::sim::Medium;
 /// How to create or open a pool.
 ///
 /// Every block of a pool's file is allocated when it is made, opened for writing, or grown: no store into the mapping meets a full disk, where it would end the process
-/// by SIGBUS. Not so on file systems that write to another place each time (btrfs, ZFS), and for copies that share their blocks with the original (`cp --reflink`).
+/// by SIGBUS. Not so on file systems that write to other blocks each time (btrfs, ZFS), and for copies that share their blocks with the original (`cp --reflink`).
 /// A process whose files are limited in length (`ulimit -f`) should ignore SIGXFSZ: otherwise the kernel ends it
 /// where a pool would grow beyond that; with the signal ignored that is [`Error::NoSpace`].
 ///

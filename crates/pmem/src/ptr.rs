@@ -59,7 +59,7 @@ impl<T: ?Sized> PPtr<T> {
         self.raw == 0
     }
 
-    /// The same place, seen as another type. Resolving checks the size.
+    /// The same offset, seen as another type. Resolving checks the size.
     pub const fn cast<U: ?Sized>(self) -> PPtr<U> {
         PPtr::from_raw(self.raw)
     }

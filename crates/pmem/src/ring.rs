@@ -5,11 +5,11 @@
 //! record:  | checksum u64 | position u64 | epoch u32 | kind and length u32 | durable_back u32 | retired_back u32 | payload |
 //! ```
 //!
-//! A record starts on a line and owns its lines. Its *position* counts bytes since the ring was made; its place is the position modulo
+//! A record starts on a line and owns its lines. Its *position* counts bytes since the ring was made; its offset is the position modulo
 //! the capacity, so a record of an earlier lap never passes for the next one. The invariants, and what they are for:
 //!
 //! * *epoch* (the pool's generation) is raised at every open and never decreases along the ring: a whole record behind a torn one does
-//!   not come back after the torn one's place was written again.
+//!   not come back after the torn one's space was written again.
 //! * *durable*, through which everything was known to be persistent when the record was written: a record that is not whole below a
 //!   later record's durable mark was acknowledged and is *lost*, an error; above it, it is a torn tail.
 //! * *retired*, through which records are not needed any more. It travels in every record, and in the mark before
@@ -149,7 +149,7 @@ impl Ring {
     }
 
     /// Makes what recovery saw the truth: the mark and the records found are persistent, and a torn record behind them never becomes whole.
-    /// Without the latter, a later append at its place, torn too, could supply just the words it lacks.
+    /// Without the latter, a later append at its offset, torn too, could supply just the words it lacks.
     fn persist_end(&mut self, recovered: &Recovered) -> Result<()> {
         self.mark.persist_read()?;
         // All of it in at most two pieces, with the record that only fills the ring's end: what stands behind that is reached by it alone.
@@ -161,7 +161,7 @@ impl Ring {
         }
         if recovered.tail != Tail::Clean {
             let at = self.head % self.capacity();
-            // No checksum; the position tells, until the place is written again, that a record was begun.
+            // No checksum; the position tells, until the space is written again, that a record was begun.
             self.area.put(at, &[0, self.head])?;
             self.area.mapping().flush(self.area.offset() + at, 16, here())?;
         }
@@ -424,7 +424,7 @@ impl Ring {
     }
 
     /// Where a record stands, from the start of the pool.
-    pub(crate) fn place(&self, record: &crate::RingRecord) -> u64 {
+    pub(crate) fn offset(&self, record: &crate::RingRecord) -> u64 {
         self.area.offset() + record.position.0 % self.capacity()
     }
 

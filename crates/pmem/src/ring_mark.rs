@@ -24,7 +24,7 @@ pub(crate) const MARK_BYTES: u64 = TwoSlot::<Mark>::SIZE;
 pub(crate) struct Mark {
     pub(crate) retired: u64,
     /// Records from there on have at least this epoch. Without it a whole record behind a torn one would come back once the torn one's
-    /// place was written again *and retired*: nothing before it would then tell that it does not belong there.
+    /// space was written again *and retired*: nothing before it would then tell that it does not belong there.
     pub(crate) epoch: u64,
 }
 
@@ -60,7 +60,7 @@ fn front(area: Area) -> Result<(Area, Area)> {
 }
 
 impl MarkCell {
-    /// Makes a ring's mark, and clears the place of its records, which is returned. One barrier.
+    /// Makes a ring's mark, and clears the space of its records, which is returned. One barrier.
     pub(crate) fn create(area: Area) -> Result<(Self, Area)> {
         // Records of a ring that was here before, on a page that goes back to them, are of an earlier epoch.
         let epoch = area.pool().generation();

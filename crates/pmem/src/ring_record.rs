@@ -1,4 +1,4 @@
-//! A record of a ring: its place, and its bytes on media.
+//! A record of a ring: its position, and its bytes on media.
 
 use crate::Persist;
 use crate::area::Area;
@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::flush::Moment;
 use crate::persist::from_bytes;
 
-/// A place in the history of a ring: bytes since it was made.
+/// A position in the history of a ring: bytes since it was made.
 ///
 /// ```
 /// # fn main() -> pmem::Result<()> {

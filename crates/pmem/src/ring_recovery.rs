@@ -86,7 +86,7 @@ struct Reader<'a> {
 /// | found at the mark or behind the last whole record | action |
 /// |---|---|
 /// | whole record: right position, epoch not below the last, checksum verifies | take it, go on behind it |
-/// | anything else, and a whole record behind it says it had been durable | lost: an error naming the place |
+/// | anything else, and a whole record behind it says it had been durable | lost: an error naming the offset |
 /// | begun record, not whole, or any record behind | torn tail: in doubt |
 /// | anything else | clean end |
 ///
@@ -214,7 +214,7 @@ impl Reader<'_> {
         }
         let found: u32 = *self.area.get(at + 16)?;
         let previous = self.generation.saturating_sub(1) as u32;
-        // A place never used holds the position 0, too.
+        // A line never used holds the position 0, too.
         let positioned = word == position && (position != 0 || found != 0 || *self.area.get::<u64>(at)? != 0);
         Ok(positioned
             || (found != 0 && (found == previous || found == epoch))

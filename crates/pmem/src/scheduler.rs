@@ -34,7 +34,7 @@ pub(crate) fn set(scheduler: Option<Arc<dyn Scheduler>>, plays: impl FnOnce(bool
     SCHEDULER.replace(scheduler)
 }
 
-/// A place where the scheduler of this thread, if any, may switch to another thread.
+/// A point where the scheduler of this thread, if any, may switch to another thread.
 #[inline]
 pub fn switch_point() {
     if ACTIVE.get() {

@@ -1,7 +1,7 @@
 //! Locks that a cooperative scheduler can see.
 //!
 //! Outside an exploration [`Mutex`] is `parking_lot`'s. On a thread that runs under a [`Scheduler`] every acquisition
-//! is a place where another thread may be scheduled, and waiting for a lock hands the processor on instead
+//! is a point where another thread may be scheduled, and waiting for a lock hands the processor on instead
 //! of blocking the only thread that runs.
 
 use std::sync::Arc;

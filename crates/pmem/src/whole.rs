@@ -50,7 +50,7 @@ impl Whole {
         is_one && !self.refused.load(Relaxed)
     }
 
-    /// Durable when it returns true; nothing was written when it returns false: a place may be refused all the same, as where the file is not contiguous.
+    /// Durable when it returns true; nothing was written when it returns false: a range may be refused all the same, as where the file is not contiguous.
     pub(crate) fn write(&self, offset: u64, data: &[u8]) -> Result<bool, Errno> {
         let mut room = vec![0; data.len() + ALIGN];
         let start = room.as_ptr().align_offset(ALIGN);

@@ -43,7 +43,7 @@ impl RetryPolicy {
 /// Where an engine's transactions wait for each other, in order.
 pub trait Queue {
     /// The calling thread's transaction, which is over, met a conflict at this offset: its next one is served before all that come later, until [`leave`](Self::leave).
-    /// Waits until that may go on, `most` at most. The thread keeps its place at every object that it has met a conflict at.
+    /// Waits until that may go on, `most` at most. The thread keeps its position at every object that it has met a conflict at.
     fn wait(&self, offset: u64, most: Duration) -> Waited;
 
     /// The calling thread has committed, or given up.

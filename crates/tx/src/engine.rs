@@ -72,7 +72,7 @@ pub trait Engine {
         self.transact(P::ISOLATION, |tx| P::run(tx, args))
     }
 
-    /// Where [`transact`](Self::transact) waits for others, if the engine has such a place.
+    /// Where [`transact`](Self::transact) waits for others, if the engine has such a queue.
     #[doc(hidden)]
     fn queue(&self) -> Option<&dyn Queue> {
         None

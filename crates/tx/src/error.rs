@@ -19,7 +19,7 @@ pub enum Error {
     /// Another transaction uses the object, or has changed it.
     #[error("conflict with another transaction about the object at byte {offset}; run the transaction again")]
     Conflict {
-        /// The object's place in the pool, 0 if the conflict is about no single one.
+        /// The object's offset in the pool, 0 if the conflict is about no single one.
         offset: u64,
     },
     /// All slots are taken by other transactions.
@@ -37,7 +37,7 @@ pub enum Error {
     GaveUp {
         /// How often it was tried.
         attempts: u32,
-        /// Place of the last conflict.
+        /// Offset of the last conflict.
         offset: u64,
     },
     /// The other transaction is one of the same thread: waiting for it would be for ever.
@@ -45,7 +45,7 @@ pub enum Error {
         "the object at byte {offset} is in use by another transaction of this thread; finish that one first, or use `nested`"
     )]
     OwnConflict {
-        /// The object's place in the pool.
+        /// The object's offset in the pool.
         offset: u64,
     },
     /// An earlier error of this transaction was ignored.
@@ -76,13 +76,13 @@ pub enum Error {
     /// Ranges that are to be changed together lie in one object.
     #[error("two of the ranges lie in the object at byte {offset}; take one range over both")]
     Overlap {
-        /// The object's place in the pool.
+        /// The object's offset in the pool.
         offset: u64,
     },
     /// The object was freed earlier in this transaction.
     #[error("the object at byte {offset} was freed by this transaction; free it after its last use")]
     Freed {
-        /// The object's place in the pool.
+        /// The object's offset in the pool.
         offset: u64,
     },
     /// A savepoint was set by another transaction, or behind one that was gone back to.
@@ -95,7 +95,7 @@ pub enum Error {
         "the outer transaction has written the object at byte {offset}, and may still roll back; change it there, not in the nested top action"
     )]
     OuterWrites {
-        /// The object's place in the pool.
+        /// The object's offset in the pool.
         offset: u64,
     },
     /// The engine cannot do it.
@@ -124,7 +124,7 @@ pub enum Error {
     Damaged {
         /// Which part.
         what: &'static str,
-        /// Its place in the pool.
+        /// Its offset in the pool.
         offset: u64,
         /// What is wrong.
         why: String,

@@ -219,7 +219,7 @@ impl State {
         }
     }
 
-    /// A place that was never used, and its length.
+    /// Space that was never used: its offset and length.
     fn reserve(&mut self, len: u64, align: u64, capacity: u64) -> Result<(u64, u64)> {
         if !align.is_power_of_two() || align > ALIGN_MAX {
             let limit = pmem::Error::Limit { what: "alignment of an object", found: align, min: 1, max: ALIGN_MAX };

@@ -70,11 +70,11 @@ impl Slots {
     fn claim_shared(&self, thread: usize) -> Option<usize> {
         let shared = &self.slots[self.homes..];
         let first = thread % shared.len().max(1);
-        let mut places = (first..shared.len()).chain(0..first);
+        let mut indexes = (first..shared.len()).chain(0..first);
         let claim = |slot: &Slot| {
             slot.0.load(Acquire) == 0 && slot.0.compare_exchange(0, thread as u32 + 1, AcqRel, Acquire).is_ok()
         };
-        places.find(|&at| claim(&shared[at])).map(|at| self.homes + at)
+        indexes.find(|&at| claim(&shared[at])).map(|at| self.homes + at)
     }
 
     /// Gives a slot back.

@@ -46,7 +46,7 @@ impl<T: Persist> ToRange for PPtr<T> {
 pub struct Doom {
     /// The first error's message.
     pub first: String,
-    /// Place of the object that two transactions wanted, if that was it: running it again may succeed.
+    /// Offset of the object that two transactions wanted, if that was it: running it again may succeed.
     pub conflict: Option<u64>,
 }
 

@@ -18,8 +18,8 @@ fn table<X: Transaction>(tx: &mut X) -> tx::Result<Table> {
         return tx.read(PPtr::<Table>::from_raw(at)).copied();
     }
     let mut table = [0; ACCOUNTS + CLIENTS];
-    for (index, place) in table.iter_mut().enumerate() {
-        *place = if index < ACCOUNTS { tx.alloc(&START)?.raw() } else { tx.alloc(&[0u64; 2])?.raw() };
+    for (index, cell) in table.iter_mut().enumerate() {
+        *cell = if index < ACCOUNTS { tx.alloc(&START)?.raw() } else { tx.alloc(&[0u64; 2])?.raw() };
     }
     let made = tx.alloc(&table)?;
     *tx.write(tx.root_cell())? = [made.raw(), 0];
@@ -54,8 +54,8 @@ pub fn sums(node: &Node) -> tx::Result<(u64, [u64; CLIENTS])> {
     let sums = |tx: &mut chain::NodeTx<'_>| -> tx::Result<_> {
         let table = table(tx)?;
         let mut sum = 0;
-        for place in &table[..ACCOUNTS] {
-            sum += *tx.read(PPtr::<u64>::from_raw(*place))?;
+        for cell in &table[..ACCOUNTS] {
+            sum += *tx.read(PPtr::<u64>::from_raw(*cell))?;
         }
         let mut last = [0; CLIENTS];
         for (client, last) in last.iter_mut().enumerate() {

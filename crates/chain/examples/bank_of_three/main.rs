@@ -37,22 +37,22 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 fn answer(process: &Process, line: &str) -> Result<String, Box<dyn std::error::Error>> {
     let words: Vec<&str> = line.split_whitespace().collect();
-    let place = |word: &str, most: usize| match word.parse::<usize>() {
+    let index = |word: &str, most: usize| match word.parse::<usize>() {
         Ok(number) if number < most => Ok(number),
         _ => Err(format!("{word} is not from 0 to {}", most - 1)),
     };
     Ok(match words[..] {
         ["status"] => {
             let status = process.node().status();
-            let place = if status.is_head() { "head" } else { "not the head" };
-            format!("{:?}, {place}, {:?}; the chain: {:?}", status.id, status.progress, process.view())
+            let role = if status.is_head() { "head" } else { "not the head" };
+            format!("{:?}, {role}, {:?}; the chain: {:?}", status.id, status.progress, process.view())
         }
         ["sums"] => {
             let (sum, last) = sums(process.node())?;
             format!("{sum} in all accounts, last requests {last:?}")
         }
         ["transfer", client, request, from, to] => {
-            let (client, from, to) = (place(client, CLIENTS)?, place(from, ACCOUNTS)?, place(to, ACCOUNTS)?);
+            let (client, from, to) = (index(client, CLIENTS)?, index(from, ACCOUNTS)?, index(to, ACCOUNTS)?);
             match transfer(process.node(), client, request.parse()?, from, to)? {
                 Some(left) => format!("{left} left in account {from}"),
                 None => "an old request".into(),

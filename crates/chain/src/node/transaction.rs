@@ -45,7 +45,7 @@ struct Local {
 }
 
 /// Bytes inside of an object.
-struct Place {
+struct Part {
     start: u64,
     at: usize,
     len: usize,
@@ -113,7 +113,7 @@ impl<'n> NodeTx<'n> {
     }
 
     /// Finds the object and makes a local of it.
-    fn find(&self, ptr: PPtr<u8>, len: u64) -> tx::Result<(Place, &Local)> {
+    fn find(&self, ptr: PPtr<u8>, len: u64) -> tx::Result<(Part, &Local)> {
         let (start, room) = self.locate(ptr)?;
         if ptr.offset() - start >= room || len > room - (ptr.offset() - start) {
             return Err(self.missing(ptr, "over the end of its object"));
@@ -125,7 +125,7 @@ impl<'n> NodeTx<'n> {
         if local.freed {
             return Err(tx::Error::Freed { offset: start });
         }
-        Ok((Place { start, at: (ptr.offset() - start) as usize, len: len as usize }, local))
+        Ok((Part { start, at: (ptr.offset() - start) as usize, len: len as usize }, local))
     }
 
     /// The object as it is, under a lock.
@@ -163,25 +163,25 @@ impl<'n> NodeTx<'n> {
     }
 
     /// Finds the object, and locks it for writing.
-    fn find_to_write(&self, ptr: PPtr<u8>, len: u64) -> tx::Result<Place> {
-        let (place, local) = self.find(ptr, len)?;
-        self.lock_to_write(place.start, local)?;
-        Ok(place)
+    fn find_to_write(&self, ptr: PPtr<u8>, len: u64) -> tx::Result<Part> {
+        let (part, local) = self.find(ptr, len)?;
+        self.lock_to_write(part.start, local)?;
+        Ok(part)
     }
 
     fn local_mut(&mut self, start: u64) -> tx::Result<&mut Local> {
         self.locals.as_mut().get_mut(&start).map(|local| &mut **local).ok_or(tx::Error::Freed { offset: start })
     }
 
-    fn places(&self, ranges: &[Range]) -> tx::Result<Vec<(Place, usize)>> {
-        let mut places = Vec::with_capacity(ranges.len());
+    fn parts(&self, ranges: &[Range]) -> tx::Result<Vec<(Part, usize)>> {
+        let mut parts = Vec::with_capacity(ranges.len());
         for (index, range) in ranges.iter().enumerate() {
-            places.push((self.find_to_write(range.at, range.len)?, index));
+            parts.push((self.find_to_write(range.at, range.len)?, index));
         }
-        places.sort_by_key(|(place, _)| place.start);
-        match places.array_windows().find(|[a, b]| a.0.start == b.0.start) {
+        parts.sort_by_key(|(part, _)| part.start);
+        match parts.array_windows().find(|[a, b]| a.0.start == b.0.start) {
             Some([(twice, _), _]) => Err(tx::Error::Overlap { offset: twice.start }),
-            None => Ok(places),
+            None => Ok(parts),
         }
     }
 
@@ -190,7 +190,7 @@ impl<'n> NodeTx<'n> {
             let limit = pmem::Error::Limit { what: "alignment of an object", found: align, min: 1, max: ALIGN_MAX };
             return Err(limit.into());
         }
-        // Held while a place is taken: a copy that is voided now has other blocks.
+        // Held while space is taken: a copy that is voided now has other blocks.
         let core = self.node.core.lock();
         if core.epoch() != self.epoch || core.allocates_in().is_none() {
             return Err(refused(if core.replica.serves().is_some() { Refusal::Pending } else { Refusal::NotHere }, 0));
@@ -210,15 +210,15 @@ impl<'n> NodeTx<'n> {
     }
 
     fn free(&mut self, ptr: PPtr<u8>) -> tx::Result<()> {
-        let (place, _) = self.find(ptr, 0)?;
-        if place.at != 0 || place.start == ROOT {
+        let (part, _) = self.find(ptr, 0)?;
+        if part.at != 0 || part.start == ROOT {
             return Err(bad(
                 ptr,
-                if place.at != 0 { "not to the first byte of its object" } else { "to the root cell" },
+                if part.at != 0 { "not to the first byte of its object" } else { "to the root cell" },
             ));
         }
         self.find_to_write(ptr, 0)?;
-        self.local_mut(place.start)?.freed = true;
+        self.local_mut(part.start)?.freed = true;
         Ok(())
     }
 
@@ -317,25 +317,25 @@ impl Transaction for NodeTx<'_> {
     }
 
     fn bytes(&self, ptr: PPtr<u8>, len: u64) -> tx::Result<&[u8]> {
-        let (place, local) = self.note(self.find(ptr, len))?;
-        Ok(&local.data.bytes()[place.at..][..place.len])
+        let (part, local) = self.note(self.find(ptr, len))?;
+        Ok(&local.data.bytes()[part.at..][..part.len])
     }
 
     fn bytes_mut(&mut self, ptr: PPtr<u8>, len: u64) -> tx::Result<&mut [u8]> {
-        let place = self.note(self.find_to_write(ptr, len))?;
-        let local = self.local_mut(place.start)?;
-        local.dirty.push((place.at as u64, len));
-        Ok(&mut local.data.bytes_mut()[place.at..][..place.len])
+        let part = self.note(self.find_to_write(ptr, len))?;
+        let local = self.local_mut(part.start)?;
+        local.dirty.push((part.at as u64, len));
+        Ok(&mut local.data.bytes_mut()[part.at..][..part.len])
     }
 
     fn bytes_mut_many(&mut self, ranges: &[Range]) -> tx::Result<Vec<&mut [u8]>> {
-        let places = self.note(self.places(ranges))?;
+        let parts = self.note(self.parts(ranges))?;
         let mut locals = self.locals.as_mut().iter_mut();
-        let mut found = Vec::with_capacity(places.len());
-        for (place, index) in places {
-            if let Some((_, local)) = locals.find(|(start, _)| **start == place.start) {
-                local.dirty.push((place.at as u64, place.len as u64));
-                found.push((index, &mut local.data.bytes_mut()[place.at..][..place.len]));
+        let mut found = Vec::with_capacity(parts.len());
+        for (part, index) in parts {
+            if let Some((_, local)) = locals.find(|(start, _)| **start == part.start) {
+                local.dirty.push((part.at as u64, part.len as u64));
+                found.push((index, &mut local.data.bytes_mut()[part.at..][..part.len]));
             }
         }
         found.sort_by_key(|(index, _)| *index);
@@ -358,8 +358,8 @@ impl Transaction for NodeTx<'_> {
     }
 
     fn room(&self, ptr: PPtr<u8>) -> tx::Result<u64> {
-        let (place, local) = self.note(self.find(ptr, 0))?;
-        Ok((local.data.bytes().len() - place.at) as u64)
+        let (part, local) = self.note(self.find(ptr, 0))?;
+        Ok((local.data.bytes().len() - part.at) as u64)
     }
 
     fn root_cell(&self) -> PPtr<[u64; 2]> {

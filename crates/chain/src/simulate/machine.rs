@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use super::history::{OBJECTS, Reply, Request};
-use super::medium::{BLOCK, Cell, Medium, place};
+use super::medium::{BLOCK, Cell, Medium, extent};
 use crate::blocks::Blocks;
 use crate::failpoints::Failpoints;
 use crate::{Barrier, Moment, ReadId, Replica, Stage, TransactionId, View, ViewId};
 
-/// So little room that places are used again soon.
+/// So little room that space is used again soon.
 const HEAP: std::ops::Range<u64> = 32..32 * 97;
 
 pub(super) struct Machine {
@@ -97,7 +97,7 @@ impl Machine {
         let old: BTreeMap<u64, &Cell> =
             self.transactions.values().flat_map(|of| &of.old).map(|(object, cell)| (*object, cell)).collect();
         let cell = |object| old.get(&object).copied().unwrap_or(&self.medium.cached.cells[object as usize]);
-        let mut live: Vec<(u64, u64)> = (0..OBJECTS).filter_map(|object| place(cell(object)[BLOCK])).collect();
+        let mut live: Vec<(u64, u64)> = (0..OBJECTS).filter_map(|object| extent(cell(object)[BLOCK])).collect();
         live.sort_unstable();
         live
     }
@@ -119,15 +119,15 @@ impl Machine {
         if old == new {
             return;
         }
-        if let Some((start, _)) = place(old) {
+        if let Some((start, _)) = extent(old) {
             self.blocks.set_free(n, start);
         }
-        if let Some((start, len)) = place(new) {
+        if let Some((start, len)) = extent(new) {
             self.blocks.set_live(start, len);
         }
     }
 
-    /// As at a node: a head gives out places when it has executed what it had.
+    /// As at a node: a head gives out blocks when it has executed what it had.
     pub(super) fn note_allocates(&mut self) {
         let Some(replica) = &self.replica else { return };
         let progress = replica.progress();
@@ -137,7 +137,7 @@ impl Machine {
         }
     }
 
-    /// A place for a block, at a head that gives out places.
+    /// Space for a block, at a head that gives out blocks.
     pub(super) fn reserve(&mut self, len: u64) -> Option<(u64, u64)> {
         let view = self.replica.as_ref().and_then(Replica::serves).map(|view| view.id);
         self.allocates_in.filter(|_| self.allocates_in == view)?;

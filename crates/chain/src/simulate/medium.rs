@@ -18,7 +18,7 @@ pub(super) fn word((start, len): (u64, u64)) -> u64 {
     start << 32 | len
 }
 
-pub(super) fn place(word: u64) -> Option<(u64, u64)> {
+pub(super) fn extent(word: u64) -> Option<(u64, u64)> {
     (word != 0).then_some((word >> 32, word & u64::from(u32::MAX)))
 }
 
@@ -54,10 +54,10 @@ pub(super) enum Write {
 }
 
 /// What a write is to.
-type Place = (u8, u64, usize);
+type Target = (u8, u64, usize);
 
 impl Write {
-    fn place(&self) -> Place {
+    fn target(&self) -> Target {
         match self {
             Self::Header(_) => (0, 0, 0),
             Self::Entry(n, _) => (1, *n, 0),
@@ -146,8 +146,8 @@ impl Medium {
     pub(super) fn write_through(&mut self, write: &Write) {
         self.cached.apply(write);
         self.durable.apply(write);
-        let place = write.place();
-        self.pending.retain(|(_, _, earlier)| earlier.place() != place);
+        let target = write.target();
+        self.pending.retain(|(_, _, earlier)| earlier.target() != target);
     }
 
     /// Through here records are retired, and it is durable.
@@ -180,18 +180,18 @@ impl Medium {
 
     /// The barrier of one transaction.
     pub(super) fn drain_of(&mut self, owner: u64) {
-        let mut places = BTreeSet::new();
+        let mut targets = BTreeSet::new();
         let mut rest = VecDeque::new();
         for (at, of, write) in std::mem::take(&mut self.pending) {
             if of == owner {
-                places.insert(write.place());
+                targets.insert(write.target());
                 self.make_durable(&write);
             } else {
                 rest.push_back((at, of, write));
             }
         }
         // What stood in the same lines before has been written back with them.
-        rest.retain(|(_, _, write)| !places.contains(&write.place()));
+        rest.retain(|(_, _, write)| !targets.contains(&write.target()));
         self.pending = rest;
     }
 

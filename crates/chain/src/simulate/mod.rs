@@ -4,7 +4,7 @@
 //! What a schedule checks: no request that was acknowledged is lost or carried out twice, on any object; replies to one request are the same; all could have run one after the other in the order of
 //! numbers, and of real time; a read shows every request that was acknowledged before it began, whole, and nothing that is not there later; when all faults are over everything that was asked is done,
 //! every machine is a member, and all heaps are the same, after a power cut, too.
-//! Each append gives its object another block: on every replica, at every moment, what is known of places is what a look at all objects finds.
+//! Each append gives its object another block: on every replica, at every moment, what is known of blocks is what a look at all objects finds.
 
 mod deep;
 mod history;

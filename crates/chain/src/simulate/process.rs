@@ -2,7 +2,7 @@
 
 use super::history::{Reply, Request, Seen, list};
 use super::machine::{Reading, Running, Work};
-use super::medium::{BLOCK, Cell, Header, Stored, Write, decode, digest, place, word};
+use super::medium::{BLOCK, Cell, Header, Stored, Write, decode, digest, extent, word};
 use super::service::Ask;
 use super::world::World;
 use crate::clients::{Verdict, judge};
@@ -276,7 +276,7 @@ impl World {
         let machine = &mut self.machines[at];
         let block = if takes { machine.reserve(wanted) } else { None };
         if takes && block.is_none() {
-            self.coverage.note("no place given");
+            self.coverage.note("no block given");
             self.undo(at, transaction);
             self.machines[at].transactions.remove(&transaction);
             return self.event(at, Event::Abort(transaction));
@@ -322,7 +322,7 @@ impl World {
         let Some(running) = machine.transactions.get(&transaction) else { return };
         for (object, old) in &running.old {
             let new = machine.medium.cached.cells[*object as usize][BLOCK];
-            if let Some((start, _)) = place(new).filter(|_| new != old[BLOCK]) {
+            if let Some((start, _)) = extent(new).filter(|_| new != old[BLOCK]) {
                 machine.blocks.unreserve(start);
             }
             machine.medium.write_cell(transaction.0, *object, old);

@@ -14,7 +14,7 @@ use crate::accounts::{ACCOUNTS, CLIENTS, START, sums, transfer};
 use crate::etcd::Etcd;
 
 /// In the environment: machine, file, etcd. Then this process is the replica.
-const PLACE: &str = "CAIRN_CHAIN_REPLICA";
+const REPLICA: &str = "CAIRN_CHAIN_REPLICA";
 /// Before each line of it.
 const SAYS: &str = "replica: ";
 /// Much longer than anything takes.
@@ -23,8 +23,8 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// Not a test of its own: the process that the others start.
 #[test]
 fn worker() {
-    let Ok(place) = std::env::var(PLACE) else { return };
-    let words: Vec<&str> = place.split(' ').collect();
+    let Ok(replica) = std::env::var(REPLICA) else { return };
+    let words: Vec<&str> = replica.split(' ').collect();
     let options = Options::new(words[0].parse().unwrap(), "127.0.0.1:0", &[words[2]], "/cairn/bank")
         .secret(fabric::Secret::new(b"0123456789abcdef").unwrap())
         .first_members(&[1, 2, 3])
@@ -87,7 +87,7 @@ impl Replica {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL"]).arg(std::env::current_exe().unwrap());
         command.args(["processes::worker", "--exact", "--nocapture", "--test-threads", "1"]);
-        command.env(PLACE, format!("{machine} {} {}", file.display(), etcd.endpoint()));
+        command.env(REPLICA, format!("{machine} {} {}", file.display(), etcd.endpoint()));
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
         let (stdin, answers) = (Mutex::new(stdin), Mutex::new(BufReader::new(stdout).lines()));
@@ -240,7 +240,7 @@ fn members_are_killed_and_come_back_under_load() {
     let machines = Machines::start();
     under_load(&machines, |more| {
         more(5);
-        // The tail, the middle one, the head: each is taken out, and joins again behind the tail, so that each comes to every place.
+        // The tail, the middle one, the head: each is taken out, and joins again behind the tail, so that each comes to every position.
         for at in [2, 1, 0] {
             machines.kill(at);
             more(3);

@@ -1,4 +1,4 @@
-//! From an image that fails to a finding that can be understood: the fewest lost words, the fewest crashes, the place.
+//! From an image that fails to a finding that can be understood: the fewest lost words, the fewest crashes, the location.
 
 use std::collections::BTreeMap;
 

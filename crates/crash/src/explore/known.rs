@@ -43,7 +43,7 @@ pub(super) struct Known<T> {
     group_bytes: u64,
 }
 
-/// In which order the known recoveries come to the open places of one crash point.
+/// In which order the known recoveries come to the open units of one crash point.
 #[derive(Default)]
 pub(super) struct Orders(Vec<(u32, Vec<u32>)>);
 

@@ -170,7 +170,7 @@ impl Sim {
         wrote.then_some((media, mix_pair(memory, len)))
     }
 
-    /// A place that was stored to without write access: the explorer could not have seen it.
+    /// An address that was stored to without write access: the explorer could not have seen it.
     pub(crate) fn stray_store(&self) -> Option<u64> {
         let state = self.state.lock();
         let mut now = [0u64; BLOCK_WORDS];

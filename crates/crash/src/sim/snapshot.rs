@@ -104,7 +104,7 @@ impl Sim {
         Some(image)
     }
 
-    /// Places that an earlier power failure left open, and that were not read or written since.
+    /// Units that an earlier power failure left open, and that were not read or written since.
     fn inherit_open(&self, state: &State, image: &mut Image) {
         for unit in &state.image.units {
             if unit.words().all(|w| self.is_open(w) && !state.pending.holds(w)) {

@@ -1,32 +1,32 @@
 //! Which corner cases of a wide crash point come first: what recovery reads leads.
 //!
-//! A corner case is an image on which nothing arrived, or everything, but for a few places. Recovery looks at marks, checksums and
-//! proofs before it looks at what they vouch for, so places are taken in the order of reading; and it tells by what it reads next
-//! which of them they are. A place that alone changes what is read *steers*. What is read only because of it makes a pair with it,
-//! and so do two places that steer to different ends. Places that change nothing alone may be copies of each other: they are tried
+//! A corner case is an image on which nothing arrived, or everything, but for a few spans. Recovery looks at marks, checksums and
+//! proofs before it looks at what they vouch for, so spans are taken in the order of reading; and it tells by what it reads next
+//! which of them they are. A span that alone changes what is read *steers*. What is read only because of it makes a pair with it,
+//! and so do two spans that steer to different ends. Spans that change nothing alone may be copies of each other: they are tried
 //! all at once, then by halves.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use super::Effect;
-use crate::decide::{Choice, LENGTH_UNIT, Place, Policy};
+use crate::decide::{Choice, LENGTH_UNIT, Policy, Span};
 
-/// Places of one side that are tried one by one at most; where there are more, neighbours are one place.
-const PLACES_MAX: usize = 64;
-/// The same for the smallest budgets: one place for each so many images, but so many places at least.
-const IMAGES_PER_PLACE: u64 = 4;
-const PLACES_LEAST: usize = 8;
-/// Groups of one line, where a group is a word: places are divided into lines first.
+/// Spans of one side that are tried one by one at most; where there are more, neighbours are one span.
+const SPANS_MAX: usize = 64;
+/// The same for the smallest budgets: one span for each so many images, but so many spans at least.
+const IMAGES_PER_SPAN: u64 = 4;
+const SPANS_LEAST: usize = 8;
+/// Groups of one line, where a group is a word: spans are divided into lines first.
 const LINE_SHIFT: u32 = 3;
 /// Ways to steer recovery that are told apart on one side.
 const ENDS_MAX: usize = 8;
-/// Places, newly read because of another one, that make a pair with it.
+/// Spans, newly read because of another one, that make a pair with it.
 const LED_MAX: usize = 4;
 /// One image in so many is one of a pair, as long as there are pairs.
 const PAIR_EVERY: u64 = 3;
 /// Of so many images of the budget, one may be a pair's.
 const PAIR_PART: u64 = 4;
-/// Images on which many places change that change nothing alone.
+/// Images on which many spans change that change nothing alone.
 const SILENT_MAX: u32 = 12;
 
 pub(super) struct Guide {
@@ -43,19 +43,19 @@ struct Side {
     plain: Effect,
     read: BTreeSet<u32>,
     shift: u32,
-    singles: VecDeque<Place>,
-    pairs: VecDeque<[Place; 2]>,
-    /// One place for each end to which recovery can be steered.
-    ends: Vec<(u64, Place)>,
-    silent: Vec<Place>,
+    singles: VecDeque<Span>,
+    pairs: VecDeque<[Span; 2]>,
+    /// One span for each end to which recovery can be steered.
+    ends: Vec<(u64, Span)>,
+    silent: Vec<Span>,
     silent_asked: u32,
-    together: VecDeque<Vec<Place>>,
+    together: VecDeque<Vec<Span>>,
 }
 
 enum Asked {
-    Single(Place),
+    Single(Span),
     Pair,
-    Together(Vec<Place>),
+    Together(Vec<Span>),
 }
 
 impl Guide {
@@ -66,16 +66,16 @@ impl Guide {
     /// What recovery did where everything arrived (`new`) or nothing; `budget` is that of the crash point.
     pub(super) fn begin(&mut self, new: bool, taken: &[Choice], effect: Effect, budget: u64) {
         self.pairs_left = budget / PAIR_PART;
-        let places_max = usize::try_from(budget / IMAGES_PER_PLACE).unwrap_or(PLACES_MAX);
+        let spans_max = usize::try_from(budget / IMAGES_PER_SPAN).unwrap_or(SPANS_MAX);
         let side = &mut self.sides[usize::from(new)];
         side.plain = effect;
         side.read = taken.iter().map(|c| c.group).collect();
         let groups = || taken.iter().map(|c| c.group);
         side.shift = std::iter::once(0)
             .chain(LINE_SHIFT..u32::BITS)
-            .find(|&shift| places(groups(), shift).len() <= places_max.clamp(PLACES_LEAST, PLACES_MAX))
+            .find(|&shift| spans(groups(), shift).len() <= spans_max.clamp(SPANS_LEAST, SPANS_MAX))
             .unwrap_or(0);
-        side.singles = places(groups(), side.shift).into();
+        side.singles = spans(groups(), side.shift).into();
     }
 
     /// What became of the image asked for last.
@@ -83,7 +83,7 @@ impl Guide {
         let Some((side, asked)) = self.asked.take() else { return };
         let side = &mut self.sides[side];
         match asked {
-            Asked::Single(place) => side.learn(place, taken, effect),
+            Asked::Single(span) => side.learn(span, taken, effect),
             Asked::Pair => {}
             Asked::Together(all) => {
                 if effect != side.plain && all.len() > 2 {
@@ -107,19 +107,19 @@ impl Guide {
             found = found.or_else(|| self.single(order));
         }
         let found = found.or_else(|| self.together(order)).or_else(|| self.pair(order))?;
-        let (side, places, asked) = found;
+        let (side, spans, asked) = found;
         self.asked = Some((side, asked));
-        Some(Policy::AllBut { new: side == 1, places })
+        Some(Policy::AllBut { new: side == 1, spans })
     }
 
-    fn single(&mut self, order: [usize; 2]) -> Option<(usize, Vec<Place>, Asked)> {
+    fn single(&mut self, order: [usize; 2]) -> Option<(usize, Vec<Span>, Asked)> {
         order.into_iter().find_map(|side| {
-            let place = self.sides[side].singles.pop_front()?;
-            Some((side, vec![place], Asked::Single(place)))
+            let span = self.sides[side].singles.pop_front()?;
+            Some((side, vec![span], Asked::Single(span)))
         })
     }
 
-    fn pair(&mut self, order: [usize; 2]) -> Option<(usize, Vec<Place>, Asked)> {
+    fn pair(&mut self, order: [usize; 2]) -> Option<(usize, Vec<Span>, Asked)> {
         self.pairs_left.checked_sub(1)?;
         let found = order.into_iter().find_map(|side| {
             let pair = self.sides[side].pairs.pop_front()?;
@@ -129,7 +129,7 @@ impl Guide {
         Some(found)
     }
 
-    fn together(&mut self, order: [usize; 2]) -> Option<(usize, Vec<Place>, Asked)> {
+    fn together(&mut self, order: [usize; 2]) -> Option<(usize, Vec<Span>, Asked)> {
         order.into_iter().find_map(|at| {
             let side = &mut self.sides[at];
             if side.silent_asked == 0 && side.silent.len() > 1 {
@@ -143,44 +143,44 @@ impl Guide {
 }
 
 impl Side {
-    /// `place` alone is the other way round, and recovery did this.
-    fn learn(&mut self, place: Place, taken: &[Choice], effect: Effect) {
+    /// `span` alone is the other way round, and recovery did this.
+    fn learn(&mut self, span: Span, taken: &[Choice], effect: Effect) {
         if effect == self.plain {
-            self.silent.push(place);
+            self.silent.push(span);
             return;
         }
         let steers = effect.reads != self.plain.reads;
         let new_end = steers && self.ends.iter().all(|&(reads, _)| reads != effect.reads);
-        let parts = self.parts(place);
+        let parts = self.parts(span);
         if new_end && self.ends.len() < ENDS_MAX {
-            let led = places(taken.iter().map(|c| c.group).filter(|group| !self.read.contains(group)), self.shift);
+            let led = spans(taken.iter().map(|c| c.group).filter(|group| !self.read.contains(group)), self.shift);
             for other in led.into_iter().take(LED_MAX).rev() {
-                self.pairs.push_front([place, other]);
+                self.pairs.push_front([span, other]);
             }
-            self.pairs.extend(self.ends.iter().map(|&(_, other)| [other, place]));
-            self.ends.push((effect.reads, place));
+            self.pairs.extend(self.ends.iter().map(|&(_, other)| [other, span]));
+            self.ends.push((effect.reads, span));
             parts.into_iter().rev().for_each(|part| self.singles.push_front(part));
         } else {
             self.singles.extend(parts);
         }
     }
 
-    /// The lines of a place, or the words of a line, that recovery reads; none where that is one only.
-    fn parts(&self, (first, last): Place) -> Vec<Place> {
+    /// The lines of a span, or the words of a line, that recovery reads; none where that is one only.
+    fn parts(&self, (first, last): Span) -> Vec<Span> {
         let shift = if last - first >= 1 << LINE_SHIFT { LINE_SHIFT } else { 0 };
-        let parts = if first == last { Vec::new() } else { places(self.read.range(first..=last).copied(), shift) };
+        let parts = if first == last { Vec::new() } else { spans(self.read.range(first..=last).copied(), shift) };
         if parts.len() > 1 { parts } else { Vec::new() }
     }
 }
 
-/// The places of these groups, each once, in this order.
-fn places(groups: impl Iterator<Item = u32>, shift: u32) -> Vec<Place> {
+/// The spans of these groups, each once, in this order.
+fn spans(groups: impl Iterator<Item = u32>, shift: u32) -> Vec<Span> {
     let mut seen = BTreeSet::new();
     groups
         .map(|group| match group {
             LENGTH_UNIT => (group, group),
             _ => (group >> shift << shift, group | ((1 << shift) - 1)),
         })
-        .filter(|place| seen.insert(*place))
+        .filter(|span| seen.insert(*span))
         .collect()
 }

@@ -26,7 +26,7 @@ fn commits(sim: &Arc<Sim>, value: u64, ack: &Ack<u64>) -> Result<(), Error> {
     Ok(())
 }
 
-/// A redo record with a commit word; recovery alone applies it, to two places.
+/// A redo record with a commit word; recovery alone applies it, at two offsets.
 fn redo(commit: fn(&Sim, u64) -> Result<u64, Violation>) -> Tiny {
     tiny([7], commits, move |sim, history| {
         if commit(sim, COMMIT)? == 1 {
@@ -136,7 +136,7 @@ fn only_a_kill_in_front_of_a_flush_shows_what_a_drain_would_have_covered() {
 
 /// All that is wrong is told, once each.
 #[test]
-fn findings_of_several_places_are_told_once_each() {
+fn findings_at_several_locations_are_told_once_each() {
     let broken = || {
         let wrong = |sim: &Arc<Sim>, _: &_| match read(sim, RECORD)? {
             0 => Ok(vec![]),

@@ -1,7 +1,7 @@
 //! What messages between the ends mean.
 
 use crate::answers::Answers;
-use crate::raw::libfabric::Place;
+use crate::raw::libfabric::RemoteAddress;
 use crate::reads::Reads;
 use crate::target::Target;
 use crate::wire::{HEADER, Header, Kind, malformed};
@@ -20,7 +20,7 @@ pub(super) struct Desk {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Grant {
     pub(super) rights: Rights,
-    pub(super) place: Place,
+    pub(super) at: RemoteAddress,
     pub(super) len: u64,
 }
 
@@ -30,7 +30,7 @@ impl Grant {
     pub(super) fn frame(self) -> Vec<u8> {
         let mut frame = Header::plain(Kind::Grant, Self::LEN as u32).encode().to_vec();
         frame.push(u8::from(self.rights == Rights::Write));
-        for number in [self.place.address, self.place.key, self.len] {
+        for number in [self.at.address, self.at.key, self.len] {
             frame.extend(number.to_le_bytes());
         }
         frame
@@ -42,16 +42,16 @@ impl Grant {
         let [address, key, len] = numbers else { return None };
         Some(Self {
             rights: if write == 1 { Rights::Write } else { Rights::Read },
-            place: Place { address: u64::from_le_bytes(*address), key: u64::from_le_bytes(*key) },
+            at: RemoteAddress { address: u64::from_le_bytes(*address), key: u64::from_le_bytes(*key) },
             len: u64::from_le_bytes(*len),
         })
     }
 
     /// Where that is, if it may be done.
-    pub(super) fn covers(&self, wanted: Rights, offset: u64, len: u64) -> Option<Place> {
+    pub(super) fn covers(&self, wanted: Rights, offset: u64, len: u64) -> Option<RemoteAddress> {
         let inside = offset.checked_add(len).is_some_and(|end| end <= self.len);
-        let place = Place { address: self.place.address.wrapping_add(offset), key: self.place.key };
-        (inside && self.rights >= wanted).then_some(place)
+        let at = RemoteAddress { address: self.at.address.wrapping_add(offset), key: self.at.key };
+        (inside && self.rights >= wanted).then_some(at)
     }
 }
 
@@ -98,12 +98,12 @@ mod tests {
 
     #[test]
     fn a_grant_is_read_as_it_was_written() {
-        let grant = Grant { rights: Rights::Read, place: Place { address: 1 << 40, key: u64::MAX }, len: 4096 };
+        let grant = Grant { rights: Rights::Read, at: RemoteAddress { address: 1 << 40, key: u64::MAX }, len: 4096 };
         assert_eq!(Grant::read(&grant.frame()[HEADER..]), Some(grant));
         assert_eq!(Grant::read(&grant.frame()[HEADER + 1..]), None);
         assert_eq!(Grant::read(&[9; 25]), None);
         assert_eq!(Grant::read(&[]), None);
-        assert_eq!(grant.covers(Rights::Read, 4090, 6).map(|place| place.address), Some((1 << 40) + 4090));
+        assert_eq!(grant.covers(Rights::Read, 4090, 6).map(|at| at.address), Some((1 << 40) + 4090));
         assert_eq!(grant.covers(Rights::Read, 4090, 7), None);
         assert_eq!(grant.covers(Rights::Read, u64::MAX, 1), None);
         assert_eq!(grant.covers(Rights::Write, 0, 1), None);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::link::{Link, NAP_MAX, NAP_MIN};
 use super::state::{PIECE, Way};
 use crate::limits::limit;
-use crate::raw::libfabric::Place;
+use crate::raw::libfabric::RemoteAddress;
 use crate::wire::{Header, Kind};
 use crate::{
     Connection, Error, Event, MESSAGE_MAX, Options, READ_MAX, READS_MAX, Reason, Receiver, Result, Rights, Sender,
@@ -40,12 +40,12 @@ impl SendHalf {
     fn write_any(&self, offset: u64, bytes: &[u8], imm: Option<u32>) -> Result<()> {
         limit("write", bytes.len(), WRITE_MAX)?;
         match self.0.until(|state| Ok(state.way(Rights::Write, offset, bytes.len() as u64)))? {
-            Way::Device(place) => self.write_by_device(place, bytes, imm),
+            Way::Device(at) => self.write_by_device(at, bytes, imm),
             Way::Software => self.write_by_software(offset, bytes, imm),
         }
     }
 
-    fn write_by_device(&self, place: Place, bytes: &[u8], imm: Option<u32>) -> Result<()> {
+    fn write_by_device(&self, at: RemoteAddress, bytes: &[u8], imm: Option<u32>) -> Result<()> {
         let last = bytes.len().saturating_sub(1) / PIECE;
         for index in 0..=last {
             let piece = &bytes[index * PIECE..bytes.len().min((index + 1) * PIECE)];
@@ -53,7 +53,7 @@ impl SendHalf {
             if piece.is_empty() && imm.is_none() {
                 return Ok(());
             }
-            let to = Place { address: place.address.wrapping_add((index * PIECE) as u64), ..place };
+            let to = RemoteAddress { address: at.address.wrapping_add((index * PIECE) as u64), ..at };
             self.0.until(|state| Ok(state.write(piece, to, imm)?.then_some(())))?;
         }
         Ok(())
@@ -95,7 +95,7 @@ impl Sender for SendHalf {
             }
             let begun = match state.way(Rights::Read, offset, len.into()) {
                 None => false,
-                Some(Way::Device(place)) => state.read(len, place, tag)?,
+                Some(Way::Device(at)) => state.read(len, at, tag)?,
                 Some(Way::Software) => {
                     let sent = state.send(Header { kind: Kind::Read, len, offset, word: tag }, &[])?;
                     sent && state.desk.reads.ask(len, tag)

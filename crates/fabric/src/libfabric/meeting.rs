@@ -17,7 +17,7 @@ use super::control::{Control, Heard};
 use super::link::Link;
 use super::state::{Met, SLOT_LEN};
 use super::{Endpoint, Provider, ends};
-use crate::raw::libfabric::{Completion, Device, Failure, Place};
+use crate::raw::libfabric::{Completion, Device, Failure, RemoteAddress};
 use crate::tcp::greeting::Greeted;
 use crate::wire::Refusal;
 use crate::{Connection, Error, Options, Reason, Result, Window, auth, clock};
@@ -119,10 +119,10 @@ fn finish(
     provider: &Provider,
     window: Option<Arc<dyn Window>>,
 ) -> Result<Connection> {
-    let own = device.word_place().map_err(|failure| provider.failed(failure))?;
+    let own = device.word_address().map_err(|failure| provider.failed(failure))?;
     control.say_message(&[own.address.to_le_bytes(), own.key.to_le_bytes()].concat());
     let theirs = control.await_message(clock::after(options.greeting_timeout.max(Duration::from_secs(1))))?;
-    let Some(theirs) = read_place(&theirs) else {
+    let Some(theirs) = read_address(&theirs) else {
         return Err(Error::Unreachable { peer: control.peer, what: "it has no word to write to".into() });
     };
     let early = try_out(&mut device, &mut control, theirs, options).map_err(|failure| provider.failed(failure))??;
@@ -138,7 +138,7 @@ fn finish(
 fn try_out(
     device: &mut Device,
     control: &mut Control,
-    word: Place,
+    word: RemoteAddress,
     options: &Options,
 ) -> std::result::Result<Result<Vec<Completion>>, Failure> {
     let deadline = clock::after(options.greeting_timeout);
@@ -210,8 +210,8 @@ fn read_offer(bytes: &[u8]) -> Option<Offer<'_>> {
     Some(Offer { name, connected: *connected == 1, process: u64::from_le_bytes(*process), token, address })
 }
 
-fn read_place(bytes: &[u8]) -> Option<Place> {
+fn read_address(bytes: &[u8]) -> Option<RemoteAddress> {
     let address = bytes.first_chunk()?;
     let key = bytes.get(8..)?;
-    Some(Place { address: u64::from_le_bytes(*address), key: u64::from_le_bytes(key.try_into().ok()?) })
+    Some(RemoteAddress { address: u64::from_le_bytes(*address), key: u64::from_le_bytes(key.try_into().ok()?) })
 }

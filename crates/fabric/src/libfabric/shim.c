@@ -316,7 +316,7 @@ const uint8_t *cf_incoming(struct cf *cf, uint32_t slot) { return incoming(cf, s
 
 uint64_t cf_word(const struct cf *cf) { return __atomic_load_n((const uint64_t *)cf->slab, __ATOMIC_ACQUIRE); }
 
-int cf_word_place(struct cf *cf, uint64_t *address, uint64_t *key) {
+int cf_word_address(struct cf *cf, uint64_t *address, uint64_t *key) {
     *address = address_of(cf, cf->slab);
     *key = fi_mr_key(cf->word_mr);
     return *key == FI_KEY_NOTAVAIL ? -FI_ENOKEY : 0;

@@ -53,7 +53,7 @@ const uint8_t *cf_incoming(struct cf *cf, uint32_t slot);
 
 /* The word that the peer writes, and where it writes it. */
 uint64_t cf_word(const struct cf *cf);
-int cf_word_place(struct cf *cf, uint64_t *address, uint64_t *key);
+int cf_word_address(struct cf *cf, uint64_t *address, uint64_t *key);
 /* Writes the peer's word. Says when it is done by CF_SENT with the slot after the last. */
 int cf_write_word(struct cf *cf, uint64_t value, uint64_t address, uint64_t key);
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::control::{Control, Heard};
 use super::desk::{Desk, Grant};
 use crate::answers::Piece;
-use crate::raw::libfabric::{Completion, Device, Failure, Place, SLOTS};
+use crate::raw::libfabric::{Completion, Device, Failure, RemoteAddress, SLOTS};
 use crate::wire::{ANSWER_MAX, HEADER, Header, Kind, Refusal};
 use crate::{Event, Reason, Rights, clock};
 
@@ -26,7 +26,7 @@ const LAST_MESSAGE: Duration = Duration::from_millis(100);
 pub(super) struct Met {
     pub(super) device: Device,
     pub(super) control: Control,
-    pub(super) word: Place,
+    pub(super) word: RemoteAddress,
     /// What has arrived already.
     pub(super) early: Vec<Completion>,
     /// Windows may be registered: the provider can take away what it gave.
@@ -43,7 +43,7 @@ pub(super) struct State {
     /// The control connection ended.
     gone: Option<Instant>,
     /// Where the peer's word is.
-    word: Place,
+    word: RemoteAddress,
     /// What used up credit here, and at the peer.
     sent: u64,
     taken: u64,
@@ -68,7 +68,7 @@ pub(super) struct State {
 /// How an operation reaches a window.
 #[derive(Clone, Copy)]
 pub(super) enum Way {
-    Device(Place),
+    Device(RemoteAddress),
     Software,
 }
 
@@ -177,12 +177,12 @@ impl State {
     pub(super) fn way(&mut self, wanted: Rights, offset: u64, len: u64) -> Option<Way> {
         match self.desk.granted.and_then(|grant| grant.covers(wanted, offset, len)) {
             None => Some(Way::Software),
-            Some(place) => (self.device.word() >= self.software_until).then_some(Way::Device(place)),
+            Some(at) => (self.device.word() >= self.software_until).then_some(Way::Device(at)),
         }
     }
 
     /// Lets the device write. `Ok(false)`: not now.
-    pub(super) fn write(&mut self, bytes: &[u8], to: Place, imm: Option<u32>) -> Result<bool, Reason> {
+    pub(super) fn write(&mut self, bytes: &[u8], to: RemoteAddress, imm: Option<u32>) -> Result<bool, Reason> {
         if !self.is_free(imm.is_some())? || !self.device.may_write() {
             return Ok(false);
         }
@@ -192,7 +192,7 @@ impl State {
     }
 
     /// Lets the device read. `Ok(false)`: not now.
-    pub(super) fn read(&mut self, len: u32, from: Place, tag: u32) -> Result<bool, Reason> {
+    pub(super) fn read(&mut self, len: u32, from: RemoteAddress, tag: u32) -> Result<bool, Reason> {
         if !self.is_free(false)? || !self.device.may_write() {
             return Ok(false);
         }
@@ -242,8 +242,8 @@ impl State {
         let (window, key) = (window.clone(), self.key());
         let len = window.len();
         match self.device.register(window, address, rights == Rights::Write, key) {
-            Ok(place) => {
-                self.to_grant = Some(Grant { rights, place, len });
+            Ok(at) => {
+                self.to_grant = Some(Grant { rights, at, len });
                 // An error shows again where a caller can be told.
                 let _ = self.tell_grant();
             }

@@ -2,11 +2,11 @@
 
 use std::ptr::NonNull;
 
-/// The place of a [`Window`](crate::Window) in memory, for registering with a device.
+/// The address of a [`Window`](crate::Window) in memory, for registering with a device.
 #[derive(Clone, Copy, Debug)]
 pub struct Address(NonNull<u8>);
 
-// SAFETY: a place; what may be done there, and by whom, is what `new` asks for.
+// SAFETY: an address; what may be done there, and by whom, is what `new` asks for.
 unsafe impl Send for Address {}
 // SAFETY: likewise.
 unsafe impl Sync for Address {}

@@ -57,7 +57,7 @@ fn posted(what: &'static str, result: c_int) -> Result<bool, Failure> {
 
 /// Registered memory, as the peer names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct RemoteAddress {
     pub(crate) address: u64,
     pub(crate) key: u64,
 }
@@ -240,7 +240,7 @@ impl Device {
     }
 
     /// Writes into the peer's memory. `Ok(false)`: not now.
-    pub(crate) fn write(&mut self, bytes: &[u8], to: Place, imm: Option<u32>) -> Result<bool, Failure> {
+    pub(crate) fn write(&mut self, bytes: &[u8], to: RemoteAddress, imm: Option<u32>) -> Result<bool, Failure> {
         // Where each operation waits for the one before, that must be done at the peer.
         let delivered = (self.attributes.ordered == 0).into();
         let written = self.begin("writing", [bytes, &[]], |cf, slot, len| {
@@ -253,7 +253,7 @@ impl Device {
     }
 
     /// Reads the peer's memory: which read it is. `None`: not now.
-    pub(crate) fn read(&mut self, len: u32, from: Place, local_key: u64) -> Result<Option<u32>, Failure> {
+    pub(crate) fn read(&mut self, len: u32, from: RemoteAddress, local_key: u64) -> Result<Option<u32>, Failure> {
         self.assert_open();
         let Some(read) = self.reads.iter().position(Option::is_none) else { return Ok(None) };
         let index = read as u32;
@@ -270,12 +270,12 @@ impl Device {
     }
 
     /// Where the peer writes this end's word.
-    pub(crate) fn word_place(&mut self) -> Result<Place, Failure> {
+    pub(crate) fn word_address(&mut self) -> Result<RemoteAddress, Failure> {
         self.assert_open();
-        let mut place = Place { address: 0, key: 0 };
+        let mut at = RemoteAddress { address: 0, key: 0 };
         // SAFETY: it is open, and writes two numbers.
-        let told = unsafe { cf_word_place(self.cf.as_ptr(), &raw mut place.address, &raw mut place.key) };
-        check("naming the word", told).map(|()| place)
+        let told = unsafe { cf_word_address(self.cf.as_ptr(), &raw mut at.address, &raw mut at.key) };
+        check("naming the word", told).map(|()| at)
     }
 
     /// What the peer wrote there last.
@@ -286,7 +286,7 @@ impl Device {
     }
 
     /// Writes the peer's. `Ok(false)`: not now.
-    pub(crate) fn write_word(&mut self, value: u64, to: Place) -> Result<bool, Failure> {
+    pub(crate) fn write_word(&mut self, value: u64, to: RemoteAddress) -> Result<bool, Failure> {
         self.assert_open();
         if self.word_under_way {
             return Ok(false);
@@ -381,23 +381,23 @@ impl Device {
     pub(crate) fn register(
         &mut self,
         window: Arc<dyn Window>,
-        at: Address,
+        window_at: Address,
         write: bool,
         key: u64,
-    ) -> Result<Place, Failure> {
+    ) -> Result<RemoteAddress, Failure> {
         self.assert_open();
         let mut region = ptr::null_mut();
-        let mut place = Place { address: 0, key: 0 };
-        let (first, len) = (at.first().as_ptr().cast(), window.len() as usize);
+        let mut at = RemoteAddress { address: 0, key: 0 };
+        let (first, len) = (window_at.first().as_ptr().cast(), window.len() as usize);
         // SAFETY: the caller that made the address answers for its memory as long as the window exists, and that is held until it is unregistered.
         let registered = unsafe {
-            let (address, key_out) = (&raw mut place.address, &raw mut place.key);
+            let (address, key_out) = (&raw mut at.address, &raw mut at.key);
             cf_register(self.cf.as_ptr(), first, len, write.into(), key, &raw mut region, address, key_out)
         };
         check("registering the window", registered)?;
         let region = NonNull::new(region).ok_or_else(|| Failure::of("registering the window", -12))?;
         self.regions.push((region, window));
-        Ok(place)
+        Ok(at)
     }
 
     pub(crate) fn has_regions(&self) -> bool {

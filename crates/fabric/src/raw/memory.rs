@@ -38,7 +38,7 @@ impl Memory {
     }
 
     /// Where `len` bytes at `offset` are.
-    fn place(&self, offset: u64, len: usize) -> io::Result<*mut u8> {
+    fn pointer(&self, offset: u64, len: usize) -> io::Result<*mut u8> {
         let end = offset.checked_add(len as u64).filter(|&end| end <= self.layout.size() as u64);
         if end.is_none() {
             let text = format!("{len} bytes at {offset} are not in a window of {} bytes", self.layout.size());
@@ -63,16 +63,16 @@ impl Window for Memory {
 
     #[expect(clippy::disallowed_methods, reason = "a device may write here: there can be no slice to copy into")]
     fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        let to = self.place(offset, bytes.len())?;
+        let to = self.pointer(offset, bytes.len())?;
         let _alone = self.lock.write();
-        // SAFETY: `place` checked the bounds; no other thread writes, and `bytes` is not in here, since no reference to what is in here is given out.
+        // SAFETY: `pointer` checked the bounds; no other thread writes, and `bytes` is not in here, since no reference to what is in here is given out.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) }
         Ok(())
     }
 
     #[expect(clippy::disallowed_methods, reason = "a device may write here: there can be no slice to copy from")]
     fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        let from = self.place(offset, into.len())?;
+        let from = self.pointer(offset, into.len())?;
         let _shared = self.lock.read();
         // SAFETY: as for `write`.
         unsafe { std::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) }

@@ -28,7 +28,7 @@ pub(super) struct State {
     sequence: u64,
 }
 
-/// A connection; the place of each end in `ends` is its side, 0 or 1.
+/// A connection; the index of each end in `ends` is its side, 0 or 1.
 pub(super) struct Link {
     pub(super) ends: [End; 2],
 }
@@ -45,7 +45,7 @@ pub(super) struct End {
     pub(super) gathered_bytes: usize,
     /// On the way to this end, in order, with the time before which each does not arrive.
     pub(super) incoming: VecDeque<(Duration, Frame)>,
-    /// The first of them has its place in `due`.
+    /// The first of them has its entry in `due`.
     pub(super) scheduled: bool,
     /// ... or has waited since then for a partition to heal.
     pub(super) stalled: Option<Duration>,
@@ -180,7 +180,7 @@ impl State {
         self.send_after(after, link, side, frame);
     }
 
-    /// The first frame on the way to that side gets its place among what is due.
+    /// The first frame on the way to that side gets its entry among what is due.
     pub(super) fn schedule_first(&mut self, link: usize, side: usize) {
         let now = self.now;
         let end = self.end(link, side);

@@ -14,14 +14,14 @@ pub(super) fn tear(random: &mut Xoshiro256PlusPlus, window: &dyn Window, offset:
     let mut at = 0;
     while at < bytes.len() {
         // Units are the window's, not the write's.
-        let place = offset + at as u64;
-        let end = bytes.len().min(at + (unit - place % unit) as usize);
+        let start = offset + at as u64;
+        let end = bytes.len().min(at + (unit - start % unit) as usize);
         let arrives = random.next_u64() % 256 < share;
         if beginning && !arrives {
             break;
         }
         // A window that fails here fails the next write too, which is told.
-        if arrives && window.write(place, &bytes[at..end]).is_err() {
+        if arrives && window.write(start, &bytes[at..end]).is_err() {
             break;
         }
         at = end;

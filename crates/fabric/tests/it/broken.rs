@@ -20,7 +20,7 @@ enum Fault {
     ImmOvertakes,
     /// The last bytes of a long write are missing.
     TailLost,
-    /// Two messages in a row change places.
+    /// Two messages in a row are swapped.
     MessagesSwapped,
     /// A message overtakes a write that tells.
     MessageOvertakes,

@@ -13,7 +13,7 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 /// What each end says before the first frame.
 const GREETING: usize = 64;
 
-/// Two ends, of which the first one's bytes behind the greeting go through `change`, with their places.
+/// Two ends, of which the first one's bytes behind the greeting go through `change`, with their offsets.
 fn through(
     change: impl Fn(usize, &mut Vec<u8>) + Sync,
     window: &Arc<Memory>,

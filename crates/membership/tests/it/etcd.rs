@@ -46,9 +46,10 @@ impl Etcd {
         for _ in 0..5 {
             let taken: Vec<_> = (0..2 * members).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
             let port = |listener: &TcpListener| listener.local_addr().unwrap().port();
-            let places = taken.iter().map(|listener| SocketAddrV4::new(Ipv4Addr::LOCALHOST, port(listener))).collect();
+            let addresses =
+                taken.iter().map(|listener| SocketAddrV4::new(Ipv4Addr::LOCALHOST, port(listener))).collect();
             drop(taken);
-            match Self::try_start(None, places, how) {
+            match Self::try_start(None, addresses, how) {
                 Ok(etcd) => return etcd,
                 Err(again) => how = again,
             }
@@ -58,14 +59,14 @@ impl Etcd {
 
     /// So many, each on a host of its own.
     pub fn start_on(net: &Arc<Net>, members: usize) -> Self {
-        let place = |index, port| SocketAddrV4::new(net.host(index).addr(), port);
-        let places = (0..members).flat_map(|index| [place(index, 2379), place(index, 2380)]).collect();
-        let etcd = Self::try_start(Some(net.clone()), places, How::default());
+        let address = |index, port| SocketAddrV4::new(net.host(index).addr(), port);
+        let addresses = (0..members).flat_map(|index| [address(index, 2379), address(index, 2380)]).collect();
+        let etcd = Self::try_start(Some(net.clone()), addresses, How::default());
         etcd.unwrap_or_else(|_| panic!("etcd does not start; tools/setup.sh installs it"))
     }
 
-    fn try_start(net: Option<Arc<Net>>, places: Vec<SocketAddrV4>, how: How) -> Result<Self, How> {
-        let nodes = places.chunks(2).map(|two| Node { client: two[0], peer: two[1], child: None }).collect();
+    fn try_start(net: Option<Arc<Net>>, addresses: Vec<SocketAddrV4>, how: How) -> Result<Self, How> {
+        let nodes = addresses.chunks(2).map(|two| Node { client: two[0], peer: two[1], child: None }).collect();
         let mut etcd = Self { dir: tempfile::tempdir().unwrap(), nodes, net, how };
         (0..etcd.nodes.len()).for_each(|index| etcd.run(index));
         if etcd.is_up() { Ok(etcd) } else { Err(std::mem::take(&mut etcd.how)) }
@@ -156,7 +157,7 @@ impl Etcd {
     }
 
     fn run(&mut self, index: usize) {
-        let url = |place: SocketAddrV4| format!("http://{place}");
+        let url = |address: SocketAddrV4| format!("http://{address}");
         let all: Vec<String> =
             self.nodes.iter().enumerate().map(|(i, node)| format!("n{i}={}", url(node.peer))).collect();
         let log = std::fs::File::options()
@@ -230,12 +231,12 @@ pub fn signal(child: &Child, signal: Signal) {
     kill_process(Pid::from_child(child), signal).unwrap();
 }
 
-fn is_healthy(place: SocketAddrV4) -> bool {
-    get(place, "/health").is_ok_and(|answer| answer.contains(r#""health":"true""#))
+fn is_healthy(address: SocketAddrV4) -> bool {
+    get(address, "/health").is_ok_and(|answer| answer.contains(r#""health":"true""#))
 }
 
-fn get(place: SocketAddrV4, path: &str) -> std::io::Result<String> {
-    let mut stream = TcpStream::connect(place)?;
+fn get(address: SocketAddrV4, path: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(Duration::from_secs(5)))?;
     stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes())?;
     let mut answer = String::new();

@@ -11,15 +11,15 @@ use crate::etcd::{Etcd, signal};
 use crate::member;
 
 /// In the environment: the name, the time to live, and etcd's endpoints. Then this process is the member.
-const PLACE: &str = "CAIRN_MEMBER";
+const ROLE: &str = "CAIRN_MEMBER";
 /// Before each line of the member.
 const SAYS: &str = "member: ";
 
 /// Not a test of its own: the process that the others start.
 #[test]
 fn worker() {
-    let Ok(place) = std::env::var(PLACE) else { return };
-    let words: Vec<&str> = place.split(' ').collect();
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let words: Vec<&str> = role.split(' ').collect();
     let (name, ttl) = (words[0], Duration::from_millis(words[1].parse().unwrap()));
     let members = Members::connect(&words[2..], "/cairn/test", Duration::from_secs(10)).unwrap();
     let announcement = members.announce(&member(name), ttl).unwrap();
@@ -47,7 +47,7 @@ impl Worker {
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL"]).arg(std::env::current_exe().unwrap());
         command.args(["worker::worker", "--exact", "--nocapture", "--test-threads", "1"]);
-        command.env(PLACE, format!("{name} {} {}", ttl.as_millis(), etcd.endpoints().join(" ")));
+        command.env(ROLE, format!("{name} {} {}", ttl.as_millis(), etcd.endpoints().join(" ")));
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
         let mut worker = Self { child, stdin, lines: BufReader::new(stdout).lines() };

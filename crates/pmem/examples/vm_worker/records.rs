@@ -15,7 +15,7 @@ const SLOTS: u64 = 500;
 /// Not a power of two: records lie across lines, sectors and pages.
 const WORDS: usize = 41;
 
-/// Word 0 is the sequence number, the others follow from it, the thread and their place.
+/// Word 0 is the sequence number, the others follow from it, the thread and their index.
 type Record = [u64; WORDS];
 const RECORD_BYTES: u64 = size_of::<Record>() as u64;
 /// Bytes of one thread's slots.
@@ -40,7 +40,7 @@ fn record(thread: usize, sequence: u64) -> Record {
     })
 }
 
-fn place(sequence: u64) -> u64 {
+fn offset(sequence: u64) -> u64 {
     sequence % SLOTS * RECORD_BYTES
 }
 
@@ -102,7 +102,7 @@ struct Found {
 
 /// Finds the newest whole record and demands all that it proves to have been acknowledged.
 fn verify(part: &Area, thread: usize) -> Result<Found, String> {
-    let read = |slot: u64| part.get::<Record>(place(slot)).map_err(text);
+    let read = |slot: u64| part.get::<Record>(offset(slot)).map_err(text);
     let whole = |r: &Record, slot: u64| {
         (r[0] == 0 && r.iter().all(|&w| w == 0)) || (r[0] != 0 && r[0] % SLOTS == slot && *r == record(thread, r[0]))
     };
@@ -187,7 +187,7 @@ fn verify_growth(growth: &Region) -> Result<u64, String> {
 /// Updates records for ever; the power cut ends it.
 fn write(part: &mut Area, thread: usize, newest: u64) -> Result<(), String> {
     for sequence in newest + 1.. {
-        let at = place(sequence);
+        let at = offset(sequence);
         part.put(at, &record(thread, sequence)).map_err(text)?;
         part.persist(at, RECORD_BYTES).map_err(text)?;
         println!("ack {thread} {sequence}");

@@ -72,7 +72,8 @@ impl Block {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Persist)]
 pub struct Intent {
     /// Offset of the block; the top bit says that it becomes live.
-    place: u64,
+    #[persist(name = "place")]
+    tagged_offset: u64,
     pub(super) class: u16,
     /// How many chunks before the block's own its span begins.
     pub(super) back: u16,
@@ -84,21 +85,21 @@ const ALLOC: u64 = 1 << 63;
 impl Intent {
     /// The block becomes live.
     pub fn alloc(block: &Block) -> Self {
-        Self { place: block.offset | ALLOC, ..Self::free(block) }
+        Self { tagged_offset: block.offset | ALLOC, ..Self::free(block) }
     }
 
     /// The block becomes free.
     pub fn free(block: &Block) -> Self {
-        Self { place: block.offset, class: block.class.into(), back: block.back, span: block.span }
+        Self { tagged_offset: block.offset, class: block.class.into(), back: block.back, span: block.span }
     }
 
     /// True for [`alloc`](Self::alloc).
     pub fn is_alloc(&self) -> bool {
-        self.place & ALLOC != 0
+        self.tagged_offset & ALLOC != 0
     }
 
     /// Offset of the block.
     pub fn offset(&self) -> u64 {
-        self.place & !ALLOC
+        self.tagged_offset & !ALLOC
     }
 }

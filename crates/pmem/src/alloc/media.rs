@@ -12,7 +12,7 @@
 //!
 //! A *chunk* is free, the head of a span of blocks of one size, or a later part of such a span. Its table word says which and carries
 //! a check of its own; it only means something while the span has live blocks. The *bitmap* of a head has a bit per
-//! block, and for each word of it there is a [`code`](Geometry::code), which belongs to the place: a block is live if its bit is set, and a
+//! block, and for each word of it there is a [`code`](Geometry::code), which belongs to the index: a block is live if its bit is set, and a
 //! pair that does not fit is damage (a crash may leave one too, but only for a block named in an unretired intent, which recovery
 //! applies again). This is the only persistent state.
 

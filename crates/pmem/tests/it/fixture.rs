@@ -19,9 +19,9 @@ pub fn earlier<const N: usize>(dir: &Path, names: [&str; N], make: impl FnOnce(&
         }
     }
     names.map(|name| {
-        let place = dir.join(name);
-        std::fs::create_dir(&place).unwrap();
-        left(&place, &std::fs::read_to_string(file_of(name)).unwrap())
+        let dir = dir.join(name);
+        std::fs::create_dir(&dir).unwrap();
+        left(&dir, &std::fs::read_to_string(file_of(name)).unwrap())
     })
 }
 

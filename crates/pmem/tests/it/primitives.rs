@@ -116,7 +116,7 @@ fn flipped_bit_in_a_cell_is_reported_or_harmless() {
 }
 
 #[test]
-fn cell_of_another_place_or_type_is_refused() {
+fn cell_of_another_offset_or_type_is_refused() {
     let size = TwoSlot::<Value>::SIZE;
     let (ram, area) = fresh(4096);
     let (first, second) = area.split_at(size).unwrap();
@@ -126,7 +126,7 @@ fn cell_of_another_place_or_type_is_refused() {
     ram.poke(FIRST + size, &copied);
     let (first, second) = reopened(&ram, 4096).split_at(size).unwrap();
     TwoSlot::<Value>::open(first).unwrap();
-    assert!(matches!(TwoSlot::<Value>::open(second), Err(Error::Damaged { .. })), "a copy at another place");
+    assert!(matches!(TwoSlot::<Value>::open(second), Err(Error::Damaged { .. })), "a copy at another offset");
     let short = reopened(&ram, size - 64);
     assert!(matches!(TwoSlot::<Value>::open(short), Err(Error::OutOfBounds { .. })));
 }
@@ -249,7 +249,7 @@ fn flipped_bit_in_a_checksummed_record_is_an_error() {
 }
 
 #[test]
-fn checksummed_record_of_another_place_or_pool_is_refused() {
+fn checksummed_record_of_another_offset_or_pool_is_refused() {
     let dir = memory();
     let claimed = |name: &str| {
         let pool = emulated(64 << 10).create(dir.path().join(name)).unwrap();

@@ -1,4 +1,4 @@
-//! Regions that get other names, and a ring in a place where there was one before.
+//! Regions that get other names, and a ring where there was one before.
 
 use pmem::{DomainChoice, Error, Options, Ring};
 
@@ -50,7 +50,7 @@ fn regions_and_layout_change_together() {
 
 /// A page of a ring goes back to what it held when another ring was there: none of its records is one of the new ring.
 #[test]
-fn records_of_an_earlier_ring_in_the_same_place_are_none() {
+fn records_of_an_earlier_ring_at_the_same_offset_are_none() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = dir.path().join("p");
     let pool = options().create(&path).unwrap();

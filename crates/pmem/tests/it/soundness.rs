@@ -138,7 +138,7 @@ fn pointer_of_another_pool_is_refused() {
     let (one, ptr, tag) = make(0);
     // Tags are 16 random bits: one in 65536 pairs of pools has the same.
     let (other, other_ptr, _) = (1..).map(make).find(|made| made.2 != tag).unwrap();
-    assert_eq!(ptr.offset(), other_ptr.offset(), "same place, other pool");
+    assert_eq!(ptr.offset(), other_ptr.offset(), "same offset, other pool");
     bad(one.lock().bytes(other_ptr, 8).map(drop), "of another pool");
     bad(free(&other, ptr), "of another pool");
     let block = one.reserve(64, 8).unwrap();

@@ -1,4 +1,4 @@
-//! What several test modules share: places for pools, memory that plays a medium, children that are this test binary.
+//! What several test modules share: folders for pools, memory that plays a medium, children that are this test binary.
 
 use std::io;
 use std::path::Path;
@@ -200,19 +200,19 @@ unsafe impl Medium for Ram {
 }
 
 const ROLE: &str = "PMEM_TEST_ROLE";
-const PLACE: &str = "PMEM_TEST_PLACE";
+const DIR: &str = "PMEM_TEST_DIR";
 
 /// This test binary as another process: runs the test called `entry` alone, in which [`role`] then answers.
-pub fn child(entry: &str, role: &str, place: &Path) -> Command {
+pub fn child(entry: &str, role: &str, dir: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", entry, "--nocapture", "--test-threads=1"]);
-    command.env(ROLE, role).env(PLACE, place).stdin(Stdio::piped()).stdout(Stdio::piped());
+    command.env(ROLE, role).env(DIR, dir).stdin(Stdio::piped()).stdout(Stdio::piped());
     command
 }
 
 /// What this process is to do, if it is a child.
 pub fn role() -> Option<(String, std::path::PathBuf)> {
-    Some((std::env::var(ROLE).ok()?, std::env::var_os(PLACE)?.into()))
+    Some((std::env::var(ROLE).ok()?, std::env::var_os(DIR)?.into()))
 }
 
 /// Waits until the child says `word` on a line of its own.
@@ -232,11 +232,11 @@ pub fn succeed(mut command: Command) -> String {
     text
 }
 
-/// What the child printed, which runs with a tmpfs of 20 MiB mounted on `place` that no other process sees. None if none may be mounted here: only root may.
+/// What the child printed, which runs with a tmpfs of 20 MiB mounted on `dir` that no other process sees. None if none may be mounted here: only root may.
 #[track_caller]
-pub fn in_20_mib(mut command: Command, place: &Path) -> Option<String> {
+pub fn in_20_mib(mut command: Command, dir: &Path) -> Option<String> {
     use std::os::unix::process::CommandExt;
-    let place = std::ffi::CString::new(place.to_str().unwrap()).unwrap();
+    let dir = std::ffi::CString::new(dir.to_str().unwrap()).unwrap();
     let mount_small = move || {
         let refused = |result: i32| if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
         let null = std::ptr::null();
@@ -244,7 +244,7 @@ pub fn in_20_mib(mut command: Command, place: &Path) -> Option<String> {
         unsafe {
             refused(libc::unshare(libc::CLONE_NEWNS))?;
             refused(libc::mount(null, c"/".as_ptr(), null, libc::MS_REC | libc::MS_PRIVATE, null.cast()))?;
-            refused(libc::mount(c"t".as_ptr(), place.as_ptr(), c"tmpfs".as_ptr(), 0, c"size=20m".as_ptr().cast()))
+            refused(libc::mount(c"t".as_ptr(), dir.as_ptr(), c"tmpfs".as_ptr(), 0, c"size=20m".as_ptr().cast()))
         }
     };
     // SAFETY: the closure allocates nothing and takes no lock.

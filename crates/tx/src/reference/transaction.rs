@@ -63,7 +63,7 @@ enum Change {
 }
 
 /// Bytes inside of an object.
-struct Place {
+struct Part {
     start: u64,
     at: usize,
     len: usize,
@@ -94,7 +94,7 @@ impl<'e> ReferenceTx<'e> {
     }
 
     /// Finds the object and makes a local of it.
-    fn find(&self, ptr: PPtr<u8>, len: u64) -> Result<(Place, &Local)> {
+    fn find(&self, ptr: PPtr<u8>, len: u64) -> Result<(Part, &Local)> {
         let mut state = self.engine.state.lock();
         self.leak(&mut state);
         let (start, object) = state.locate(self.engine.tag, ptr, len)?;
@@ -108,7 +108,7 @@ impl<'e> ReferenceTx<'e> {
         if local.change == Some(Change::Freed) {
             return Err(Error::Freed { offset: start });
         }
-        Ok((Place { start, at: (ptr.offset() - start) as usize, len: len as usize }, local))
+        Ok((Part { start, at: (ptr.offset() - start) as usize, len: len as usize }, local))
     }
 
     /// The version of the object that this transaction sees.
@@ -137,25 +137,25 @@ impl<'e> ReferenceTx<'e> {
     }
 
     fn free_at(&mut self, ptr: PPtr<u8>) -> Result<()> {
-        let (place, _) = self.find(ptr, 0)?;
-        if place.at != 0 || place.start == ROOT {
-            let why = if place.at != 0 { "not to the first byte of its object" } else { "to the root cell" };
+        let (part, _) = self.find(ptr, 0)?;
+        if part.at != 0 || part.start == ROOT {
+            let why = if part.at != 0 { "not to the first byte of its object" } else { "to the root cell" };
             return Err(pmem::Error::BadPointer { ptr: ptr.raw(), why }.into());
         }
-        self.local_mut(place.start)?.change = Some(Change::Freed);
+        self.local_mut(part.start)?.change = Some(Change::Freed);
         Ok(())
     }
 
-    /// Places in distinct objects, in order of these, each with its index among the ranges.
-    fn places(&self, ranges: &[Range]) -> Result<Vec<(Place, usize)>> {
-        let mut places = Vec::with_capacity(ranges.len());
+    /// Parts of distinct objects, in order of these, each with its index among the ranges.
+    fn parts(&self, ranges: &[Range]) -> Result<Vec<(Part, usize)>> {
+        let mut parts = Vec::with_capacity(ranges.len());
         for (index, range) in ranges.iter().enumerate() {
-            places.push((self.find(range.at, range.len)?.0, index));
+            parts.push((self.find(range.at, range.len)?.0, index));
         }
-        places.sort_by_key(|(place, _)| place.start);
-        match places.array_windows().find(|[a, b]| a.0.start == b.0.start) {
+        parts.sort_by_key(|(part, _)| part.start);
+        match parts.array_windows().find(|[a, b]| a.0.start == b.0.start) {
             Some([(twice, _), _]) => Err(Error::Overlap { offset: twice.start }),
-            None => Ok(places),
+            None => Ok(parts),
         }
     }
 
@@ -239,27 +239,27 @@ impl Transaction for ReferenceTx<'_> {
     }
 
     fn bytes(&self, ptr: PPtr<u8>, len: u64) -> Result<&[u8]> {
-        let (place, local) = self.note(self.find(ptr, len))?;
-        Ok(&local.data.bytes()[place.at..][..place.len])
+        let (part, local) = self.note(self.find(ptr, len))?;
+        Ok(&local.data.bytes()[part.at..][..part.len])
     }
 
     fn bytes_mut(&mut self, ptr: PPtr<u8>, len: u64) -> Result<&mut [u8]> {
-        let (place, _) = self.note(self.find(ptr, len))?;
-        self.written.get_mut().push(place.start);
-        let local = self.local_mut(place.start)?;
+        let (part, _) = self.note(self.find(ptr, len))?;
+        self.written.get_mut().push(part.start);
+        let local = self.local_mut(part.start)?;
         local.change = Some(Change::Written);
-        Ok(&mut Arc::make_mut(&mut local.data).bytes_mut()[place.at..][..place.len])
+        Ok(&mut Arc::make_mut(&mut local.data).bytes_mut()[part.at..][..part.len])
     }
 
     fn bytes_mut_many(&mut self, ranges: &[Range]) -> Result<Vec<&mut [u8]>> {
-        let places = self.note(self.places(ranges))?;
+        let parts = self.note(self.parts(ranges))?;
         let mut locals = self.locals.as_mut().iter_mut();
-        let mut found = Vec::with_capacity(places.len());
-        for (place, index) in places {
-            if let Some((_, local)) = locals.find(|(start, _)| **start == place.start) {
+        let mut found = Vec::with_capacity(parts.len());
+        for (part, index) in parts {
+            if let Some((_, local)) = locals.find(|(start, _)| **start == part.start) {
                 local.change = Some(Change::Written);
-                self.written.get_mut().push(place.start);
-                found.push((index, &mut Arc::make_mut(&mut local.data).bytes_mut()[place.at..][..place.len]));
+                self.written.get_mut().push(part.start);
+                found.push((index, &mut Arc::make_mut(&mut local.data).bytes_mut()[part.at..][..part.len]));
             }
         }
         found.sort_by_key(|(index, _)| *index);
@@ -285,8 +285,8 @@ impl Transaction for ReferenceTx<'_> {
     }
 
     fn room(&self, ptr: PPtr<u8>) -> Result<u64> {
-        let (place, local) = self.note(self.find(ptr, 0))?;
-        Ok((local.data.bytes().len() - place.at) as u64)
+        let (part, local) = self.note(self.find(ptr, 0))?;
+        Ok((local.data.bytes().len() - part.at) as u64)
     }
 
     fn root_cell(&self) -> PPtr<[u64; 2]> {

@@ -52,7 +52,7 @@ unsafe extern "C" {
     pub(super) fn cf_outgoing(cf: *mut Cf, slot: u32) -> *mut u8;
     pub(super) fn cf_incoming(cf: *mut Cf, slot: u32) -> *const u8;
     pub(super) fn cf_word(cf: *const Cf) -> u64;
-    pub(super) fn cf_word_place(cf: *mut Cf, address: *mut u64, key: *mut u64) -> c_int;
+    pub(super) fn cf_word_address(cf: *mut Cf, address: *mut u64, key: *mut u64) -> c_int;
     pub(super) fn cf_write_word(cf: *mut Cf, value: u64, address: u64, key: u64) -> c_int;
     pub(super) fn cf_send(cf: *mut Cf, slot: u32, len: usize) -> c_int;
     pub(super) fn cf_write(

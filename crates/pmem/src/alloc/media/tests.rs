@@ -65,7 +65,7 @@ fn words_of_a_pair_changed_alike_are_damage() {
             assert_ne!(block.offset() >> 16, intents[0].offset() >> 16, "{what}");
         }
     }
-    // A pair that is right in its place is not in another.
+    // A pair that is right at its index is not at another.
     let dir = tempfile::tempdir().expect("a directory");
     let (pool, heap, _) = two_blocks(&dir);
     let (g, mapping) = (geometry(&heap), &pool.inner.mapping);
