@@ -1,4 +1,4 @@
-//! What copies of a replicated log and their leaders say to each other, from any bytes: nobody panics, goes on for ever, or writes where the log is not, and a copy keeps what it
+//! What replicas of a replicated log and their leaders say to each other, from any bytes: nobody panics, goes on for ever, or writes where the log is not, and a replica keeps what it
 //! acknowledged.
 
 #![no_main]
@@ -15,7 +15,7 @@ fn pool() -> Pool {
 fuzz_target!(|input: &[u8]| {
     let Some((&who, bytes)) = input.split_first() else { return };
     match who % 3 {
-        0 => testing::copy(&pool(), bytes),
+        0 => testing::replica(&pool(), bytes),
         1 => testing::candidate([&pool(), &pool()], bytes),
         _ => testing::leading(&pool(), bytes),
     }

@@ -198,7 +198,7 @@ mod tests {
         let backups = Backups::start(dir.path(), "log", 2, Reach::default()).unwrap();
         let log = log::Options::new().bytes(1 << 20).create_replicated(&backups.replicas()).unwrap();
         log.append(b"on both").unwrap();
-        assert!(log.copies().iter().all(|(_, _, lsn)| lsn.get() == 1), "{:?}", log.copies());
+        assert!(log.replicas().iter().all(|(_, _, lsn)| lsn.get() == 1), "{:?}", log.replicas());
         drop(log);
         let there = |process: &Process| Path::new("/proc").join(process.child.id().to_string());
         let ids: Vec<_> = backups.processes.iter().map(there).collect();

@@ -47,7 +47,7 @@ enum cairn_code {
 	CAIRN_STALLED = 102,
 	/* The record is not durable yet. */
 	CAIRN_NOT_FORCED = 103,
-	/* Too few copies of a log are reached: bring more of them up. */
+	/* Too few replicas of a log are reached: bring more of them up. */
 	CAIRN_NO_QUORUM = 104,
 	/* No room: in the log, in the store, on the file system. */
 	CAIRN_FULL = 200,
@@ -92,8 +92,8 @@ enum cairn_code {
 	/* Another program has taken the log over: this one is out. */
 	CAIRN_FENCED = 408,
 	/*
-	 * Too few copies of the log are left: nothing more becomes durable here. Bring copies up,
-	 * and open again.
+	 * Too few replicas of the log are left: nothing more becomes durable here. Bring replicas
+	 * up, and open again.
 	 */
 	CAIRN_QUORUM_LOST = 409,
 	/* A null pointer where there must be none. */
@@ -216,8 +216,8 @@ typedef struct cairn_log_options {
 	 */
 	uint64_t idle_us;
 	/*
-	 * How long a full log waits for a cleanup before it says `CAIRN_FULL`, in microseconds; 0:
-	 * not at all.
+	 * How long a full log waits until records are discarded before it says `CAIRN_FULL`, in
+	 * microseconds; 0: not at all.
 	 */
 	uint64_t full_us;
 	/*
@@ -322,7 +322,7 @@ typedef struct cairn_array_options {
 typedef struct cairn_log_counts {
 	/* `sizeof` of this struct, as it was given. */
 	size_t size;
-	/* The oldest record not cleaned up, or the one to come. */
+	/* The oldest record not discarded, or the one to come. */
 	uint64_t head;
 	/* The record to come. */
 	uint64_t next;
@@ -528,7 +528,7 @@ cairn_status cairn_log_force_now(cairn_log *log, uint64_t lsn);
 cairn_status cairn_log_forced(cairn_log *log, uint64_t *lsn);
 
 /*
- * Reads the durable records that are not cleaned up, from the number `from` on. What the iterator
+ * Reads the durable records that are not discarded, from the number `from` on. What the iterator
  * has not passed is not reclaimed before it is closed.
  */
 cairn_status cairn_log_iterate(cairn_log *log, uint64_t from, cairn_iter **iter);
@@ -540,18 +540,18 @@ cairn_status cairn_iter_next(cairn_iter *iter, cairn_record *record);
 cairn_status cairn_iter_close(cairn_iter *iter);
 
 /*
- * The record is not needed any more. Its space is used again once all before it is cleaned up too;
+ * The record is not needed any more. Its space is used again once all before it is discarded too;
  * until then a crash may bring it back. No barrier.
  */
-cairn_status cairn_log_cleanup(cairn_log *log, uint64_t lsn);
+cairn_status cairn_log_discard(cairn_log *log, uint64_t lsn);
 
 /* No record through `lsn` is needed any more. */
 cairn_status cairn_log_truncate_to(cairn_log *log, uint64_t lsn);
 
-/* Forces all there is, cleans it up, and makes that persistent: none of it ever comes back. */
-cairn_status cairn_log_cleanup_all(cairn_log *log);
+/* Forces all there is, discards it, and makes that persistent: none of it ever comes back. */
+cairn_status cairn_log_truncate_all(cairn_log *log);
 
-/* Makes persistent what was cleaned up. Two barriers. */
+/* Makes persistent what was discarded. Two barriers. */
 cairn_status cairn_log_reclaim(cairn_log *log);
 
 /*
@@ -871,18 +871,18 @@ cairn_status cairn_array_get_counts(cairn_array *array, cairn_array_counts *coun
 cairn_status cairn_array_get_found(cairn_array *array, cairn_array_found *found, size_t size);
 
 /*
- * ---- Several machines: the copies of a log, which a program leads, alone or for a store.
+ * ---- Several machines: the replicas of a log, which a program leads, alone or for a store.
  *
- * Each other machine serves a copy, with `cairn log-replica` or, of a store, `cairn kv follow`. The
- * program names the copies once, in a list, and makes or takes over the log with it; the list can
- * be freed then. What is appended or committed is durable when a write quorum of the copies has it.
- * A program that begins to lead a log takes a record's number for itself.
+ * Each other machine serves a replica, with `cairn log-replica` or, of a store, `cairn kv follow`.
+ * The program names the replicas once, in a list, and makes or takes over the log with it; the list
+ * can be freed then. What is appended or committed is durable when a write quorum of the replicas
+ * has it. A program that begins to lead a log takes a record's number for itself.
  */
 
-/* A list of copies, and how they are reached. */
+/* A list of replicas, and how they are reached. */
 typedef struct cairn_replicas cairn_replicas;
 
-/* When the leader's own copy is flushed, for `cairn_replicas_order`. */
+/* When the leader's own replica is flushed, for `cairn_replicas_order`. */
 enum cairn_order {
 	/* While the others flush theirs. */
 	CAIRN_BESIDE = 0,
@@ -899,16 +899,16 @@ cairn_status cairn_replicas_new(cairn_replicas **replicas);
 cairn_status cairn_replicas_free(cairn_replicas *replicas);
 
 /*
- * The program's own copy is in this file. Without one its log is in memory, and only the others are
- * durable.
+ * The program's own replica is in this file. Without one its log is in memory, and only the others
+ * are durable.
  */
 cairn_status cairn_replicas_local(cairn_replicas *replicas, const char *path);
 
-/* A copy is served at this address, host and port. */
+/* A replica is served at this address, host and port. */
 cairn_status cairn_replicas_at(cairn_replicas *replicas, const char *address);
 
-/* So many copies must have what is durable, of a new log; all of them if this is not called. */
-cairn_status cairn_replicas_quorum(cairn_replicas *replicas, uint32_t copies);
+/* So many replicas must have what is durable, of a new log; all of them if this is not called. */
+cairn_status cairn_replicas_quorum(cairn_replicas *replicas, uint32_t count);
 
 /* All machines know each other by these random bytes, 16 or more: see `cairn help log-replica`. */
 cairn_status cairn_replicas_secret(cairn_replicas *replicas, const void *secret, size_t len);
@@ -921,39 +921,40 @@ cairn_status cairn_replicas_certificates(cairn_replicas *replicas, const void *c
 	size_t chain_len, const void *key, size_t key_len, const void *roots, size_t roots_len);
 
 /*
- * A copy that has not acknowledged for so many microseconds is given up; two seconds if this is not
- * called.
+ * A replica that has not acknowledged for so many microseconds is given up; two seconds if this is
+ * not called.
  */
 cairn_status cairn_replicas_timeout(cairn_replicas *replicas, uint64_t us);
 
 /*
- * When the program's own copy is flushed: one of `enum cairn_order`; `CAIRN_BESIDE` if this is not
- * called.
+ * When the program's own replica is flushed: one of `enum cairn_order`; `CAIRN_BESIDE` if this is
+ * not called.
  */
 cairn_status cairn_replicas_order(cairn_replicas *replicas, uint32_t order);
 
 /*
  * Opens although a record may be lost that was acknowledged, which is `CAIRN_LOST` otherwise: for
- * copies that will never come back.
+ * replicas that will never come back.
  */
 cairn_status cairn_replicas_accept_doubt(cairn_replicas *replicas);
 
 /*
- * The copy with this id is lost for good, with its medium: a new, empty one of those that are named
- * takes its place when the log is opened, for which all the others must be there. Once for each.
- * Messages name ids, in hexadecimal. A copy that was said to be lost must never be served again.
+ * The replica with this id is lost for good, with its medium: a new, empty one of those that are
+ * named takes its place when the log is opened, for which all the others must be there. Once for
+ * each. Messages name ids, in hexadecimal. A replica that was said to be lost must never be served
+ * again.
  */
 cairn_status cairn_replicas_lost(cairn_replicas *replicas, uint64_t id);
 
 /*
- * Makes a log with these copies, all of which are there and empty. `options` may be null: the
+ * Makes a log with these replicas, all of which are there and empty. `options` may be null: the
  * defaults.
  */
 cairn_status cairn_log_create_replicated(const cairn_replicas *replicas,
 	const cairn_log_options *options, cairn_log **log);
 
 /*
- * Takes a log over: the previous leader is fenced, copies are repaired, nothing that was
+ * Takes a log over: the previous leader is fenced, replicas are repaired, nothing that was
  * acknowledged is missing. `options` may be null: the defaults.
  */
 cairn_status cairn_log_open_replicated(const cairn_replicas *replicas,
@@ -966,7 +967,7 @@ cairn_status cairn_log_open_replicated(const cairn_replicas *replicas,
 cairn_status cairn_log_check_leading(cairn_log *log);
 
 /*
- * Makes a store of a log with these copies, all of which are there and empty. A commit is durable
+ * Makes a store of a log with these replicas, all of which are there and empty. A commit is durable
  * when a write quorum has it, and the number of commits `at_risk` must be 0. Options may be null:
  * the defaults.
  */
@@ -982,6 +983,10 @@ cairn_status cairn_kv_open_replicated(const char *path, const cairn_replicas *re
 
 /* As `cairn_log_check_leading`, of a store. */
 cairn_status cairn_kv_check_leading(cairn_kv *store);
+
+/* Deprecated: the names that functions had before. */
+#define cairn_log_cleanup cairn_log_discard
+#define cairn_log_cleanup_all cairn_log_truncate_all
 
 #ifdef __cplusplus
 }

@@ -18,7 +18,7 @@ pub enum cairn_code {
     CAIRN_STALLED = 102,
     /// The record is not durable yet.
     CAIRN_NOT_FORCED = 103,
-    /// Too few copies of a log are reached: bring more of them up.
+    /// Too few replicas of a log are reached: bring more of them up.
     CAIRN_NO_QUORUM = 104,
 
     /// No room: in the log, in the store, on the file system.
@@ -53,7 +53,7 @@ pub enum cairn_code {
     CAIRN_FAILED = 407,
     /// Another program has taken the log over: this one is out.
     CAIRN_FENCED = 408,
-    /// Too few copies of the log are left: nothing more becomes durable here. Bring copies up, and open again.
+    /// Too few replicas of the log are left: nothing more becomes durable here. Bring replicas up, and open again.
     CAIRN_QUORUM_LOST = 409,
 
     /// A null pointer where there must be none.

@@ -84,12 +84,12 @@ impl From<log::Error> for Failure {
             E::QuorumUnavailable { .. } => CAIRN_NO_QUORUM,
             E::QuorumLost { .. } => CAIRN_QUORUM_LOST,
             E::Fenced { .. } => CAIRN_FENCED,
-            E::NotALog { .. } | E::IsACopy { .. } => CAIRN_FOREIGN,
+            E::NotALog { .. } | E::IsReplica { .. } => CAIRN_FOREIGN,
             E::NewerVersion { .. } => CAIRN_NEWER,
             E::BadSuperline { .. } => CAIRN_DAMAGED,
             E::Overtaken { .. }
             | E::Limit { .. }
-            | E::TwiceACopy { .. }
+            | E::ReplicaTwice { .. }
             | E::Replicated { .. }
             | E::NotReplicated { .. } => CAIRN_INVALID,
             E::Pool(_) => {
@@ -260,13 +260,13 @@ mod tests {
             E::GrownTooOften { max: 1 },
             E::Lost { lsn, offset: 1, through: lsn },
             E::Unrecoverable { lsn, through: lsn },
-            E::IsACopy { region: "r".into() },
+            E::IsReplica { region: "r".into() },
             E::NotALog { region: "r".into(), offset: 1, why: "x" },
             E::NewerVersion { found: 9, supported: 1 },
             E::BadSuperline { offset: 1, what: "x", found: 1 },
-            E::Copy { copy: "x".into(), why: "x".into() },
+            E::Replica { replica: "x".into(), why: "x".into() },
             E::Limit { what: "x", found: 1, min: 2, max: 3 },
-            E::TwiceACopy { id: 1 },
+            E::ReplicaTwice { id: 1 },
             E::Replicated { what: "x", next: "y" },
             E::NotReplicated { what: "x", next: "y" },
             E::Fabric(log::fabric::Error::Unreachable { peer: "p".into(), what: "x".into() }),

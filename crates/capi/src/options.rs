@@ -46,7 +46,7 @@ pub struct cairn_log_options {
     pub within_us: u64,
     /// After so long without an append the log says on media that all is durable, in microseconds; 0: never.
     pub idle_us: u64,
-    /// How long a full log waits for a cleanup before it says `CAIRN_FULL`, in microseconds; 0: not at all.
+    /// How long a full log waits until records are discarded before it says `CAIRN_FULL`, in microseconds; 0: not at all.
     pub full_us: u64,
     /// How long a force waits for an earlier record that is not complete before it says `CAIRN_STALLED`, in microseconds.
     pub stall_timeout_us: u64,
@@ -269,7 +269,7 @@ fn pool(domain: u32, max_bytes: u64) -> Result<pmem::Options> {
 pub struct cairn_log_counts {
     /// `sizeof` of this struct, as it was given.
     pub size: usize,
-    /// The oldest record not cleaned up, or the one to come.
+    /// The oldest record not discarded, or the one to come.
     pub head: u64,
     /// The record to come.
     pub next: u64,

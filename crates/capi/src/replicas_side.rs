@@ -1,4 +1,4 @@
-//! What handles of lists of copies stand for.
+//! What handles of lists of replicas stand for.
 
 use std::sync::atomic::AtomicBool;
 
@@ -10,7 +10,7 @@ use crate::failure::Result;
 use crate::handles::{Kept, Slots, alone};
 use crate::types::replicas::cairn_replicas;
 
-/// The copies of a log, as far as they were named.
+/// The replicas of a log, as far as they were named.
 #[derive(Clone, Default)]
 pub(crate) struct Named {
     pub(crate) replicas: Replicas,
@@ -46,7 +46,7 @@ static REPLICAS: Slots<HeldReplicas> = Slots::new();
 impl Kept for HeldReplicas {
     type C = cairn_replicas;
     const KIND: u64 = 6;
-    const NAME: &'static str = "list of copies";
+    const NAME: &'static str = "list of replicas";
 
     fn slots() -> &'static Slots<Self> {
         &REPLICAS

@@ -57,7 +57,7 @@ pub struct Args {
 const EXIT_CODES: &str = "\
 Exit codes:
   0  done; for check: the pool is sound; for crash: no violation; for demo: nothing lost
-  1  for check, scrub, backup, convert, info, create, kv, log and array: the pool is damaged; for kv get: no value; for group status and chain status: a machine or a copy does not take
+  1  for check, scrub, backup, convert, info, create, kv, log and array: the pool is damaged; for kv get: no value; for group status and chain status: a machine or a replica does not take
      part; for crash: a violation was found; for demo and chain demo: something was lost
   2  wrong usage, or something could not be opened, made or written
 
@@ -189,7 +189,7 @@ pub struct Info {
     pub json: bool,
 }
 
-/// Check a pool: header, regions, and what is inside: heaps, stores of keys and values, logs, copies of logs
+/// Check a pool: header, regions, and what is inside: heaps, stores of keys and values, logs, replicas of logs
 ///
 /// Everything that has a checksum is read and held against it; raw regions and objects that no backup covers have none. Reads only. A pool that was not closed cleanly is refused, because its recovery writes: give --recover to let it.
 ///

@@ -65,11 +65,11 @@ impl Failure {
                 Self::new(format!("{file}: not closed cleanly"), format!("cairn log check --recover {file}"))
             }
             log::Error::Pool(error) => Self::pool(path, error),
-            log::Error::Copy { .. } => Self::new(error.to_string(), "see what `cairn log replicas` says"),
+            log::Error::Replica { .. } => Self::new(error.to_string(), "see what `cairn log replicas` says"),
             log::Error::InDoubt { .. } => {
                 let message = error.to_string();
                 let what = message.split_once("; bring").map_or(&*message, |(what, _)| what);
-                let next = "bring the copies up that were not read, and try again; `cairn log promote --accept-doubt` if they will never come back";
+                let next = "bring the replicas up that were not read, and try again; `cairn log promote --accept-doubt` if they will never come back";
                 Self::new(format!("{file}: {what}"), next)
             }
             other => {

@@ -1,4 +1,4 @@
-//! In place of `replicate`, without the feature `replication`: no process leads a log of copies, so there is nothing that could be called.
+//! In place of `replicate`, without the feature `replication`: no process leads a replicated log, so there is nothing that could be called.
 
 use std::time::Duration;
 

@@ -1,9 +1,9 @@
-//! Places between records.
+//! Positions between records.
 
 #[cfg(feature = "replication")]
 use serde::{Deserialize, Serialize};
 
-/// A place between two records: the same on every copy.
+/// A position between two records: the same on every replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "replication", derive(Serialize, Deserialize))]
 pub(crate) struct At {
@@ -23,11 +23,11 @@ pub(crate) struct Span {
     pub(crate) to: u64,
 }
 
-/// Bytes that copies compare, and send one another, at once.
+/// Bytes that replicas compare, and send one another, at once.
 pub(crate) const PIECE: u64 = 32 << 10;
 
 impl Span {
-    /// The pieces of it: none crosses a segment's end, so that each stands in one place of every copy.
+    /// The pieces of it: none crosses a segment's end, so that each is contiguous on every replica.
     pub(crate) fn pieces(self, segment_bytes: u64) -> impl Iterator<Item = Self> {
         let mut from = self.from;
         std::iter::from_fn(move || {

@@ -1,7 +1,7 @@
 //! Segments in a circle that grows by splicing.
 //!
 //! Logical segments are numbered from the log's beginning; each stands in one physical segment, used again lap after lap. When the log grows, the new
-//! physical segments come next, before the oldest: what stands already does not move, and every physical segment keeps its place in the order.
+//! physical segments come next, before the oldest: what stands already does not move, and every physical segment keeps its position in the order.
 
 /// From logical segment `from` on there are `total` physical ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ impl Circle {
     /// From logical segment `from` on, which is not used yet, there are `total`.
     pub(crate) fn grow(&mut self, from: u64, total: u64) {
         match self.0.last_mut() {
-            // Grown twice at the same place: one splice of both.
+            // Grown twice at the same position: one splice of both.
             Some(last) if last.from == from => last.total = total,
             _ => self.0.push(Growth { from, total }),
         }
@@ -47,7 +47,7 @@ impl Circle {
     }
 
     /// The physical segment of a logical one.
-    pub(crate) fn place(&self, segment: u64) -> u64 {
+    pub(crate) fn physical(&self, segment: u64) -> u64 {
         let (mut rule, mut segment) = (self.rule(segment), segment);
         loop {
             let Growth { from, total } = self.0[rule];
@@ -65,7 +65,7 @@ impl Circle {
         }
     }
 
-    /// The logical segment that last used the place of this one, if any did.
+    /// The logical segment that last used the physical segment of this one, if any did.
     pub(crate) fn previous(&self, segment: u64) -> Option<u64> {
         let (mut rule, mut segment) = (self.rule(segment), segment);
         loop {
@@ -90,18 +90,18 @@ impl Circle {
 mod tests {
     use super::*;
 
-    /// Walks on, growing now and then, and compares with a map of which segment used which place last.
+    /// Walks on, growing now and then, and compares with a map of which segment used which physical one last.
     fn walk(mut circle: Circle, grow_at: &[(u64, u64)], upto: u64) {
         let mut last: Vec<Option<u64>> = vec![None; 64];
         for segment in 0..upto {
             for &(_, by) in grow_at.iter().filter(|g| g.0 == segment) {
                 circle.grow(segment, circle.segments() + by);
             }
-            let place = circle.place(segment);
-            assert!(place < circle.segments(), "{circle:?} {segment}");
-            assert_eq!(circle.previous(segment), last[place as usize], "{circle:?} {segment}");
-            last[place as usize] = Some(segment);
-            // Nothing that any other place was used for last is older than the one just taken over.
+            let index = circle.physical(segment);
+            assert!(index < circle.segments(), "{circle:?} {segment}");
+            assert_eq!(circle.previous(segment), last[index as usize], "{circle:?} {segment}");
+            last[index as usize] = Some(segment);
+            // Nothing that any other physical segment was used for last is older than the one just taken over.
             let lap = last.iter().flatten().count() as u64;
             assert!(circle.previous(segment).is_none_or(|p| last.iter().flatten().all(|&l| l > p)), "oldest first");
             assert!(lap <= circle.segments());
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_used_in_turn_however_the_circle_grows() {
+    fn segments_are_used_in_turn_however_the_circle_grows() {
         for first in 2..6 {
             walk(Circle::new(first), &[], 40);
             for a in 0..12 {
@@ -125,10 +125,10 @@ mod tests {
     #[test]
     fn growth_moves_nothing() {
         let mut circle = Circle::new(4);
-        let before: Vec<u64> = (3..7).map(|s| circle.place(s)).collect();
+        let before: Vec<u64> = (3..7).map(|s| circle.physical(s)).collect();
         circle.grow(7, 9);
-        assert_eq!((3..7).map(|s| circle.place(s)).collect::<Vec<_>>(), before);
-        assert_eq!((7..12).map(|s| circle.place(s)).collect::<Vec<_>>(), [4, 5, 6, 7, 8]);
+        assert_eq!((3..7).map(|s| circle.physical(s)).collect::<Vec<_>>(), before);
+        assert_eq!((7..12).map(|s| circle.physical(s)).collect::<Vec<_>>(), [4, 5, 6, 7, 8]);
         assert_eq!(circle.previous(12), Some(3));
     }
 }

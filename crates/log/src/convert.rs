@@ -38,7 +38,7 @@ impl Options {
     /// ```
     ///
     /// # Errors
-    /// As [`open`](Self::open) and [`create`](Self::create); [`Error::IsACopy`]: a copy of a replicated log of an older format is used as it is, or removed, and a new one joins.
+    /// As [`open`](Self::open) and [`create`](Self::create); [`Error::IsReplica`]: a replica of a log of an older format is used as it is, or removed, and a new one joins.
     pub fn convert(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<Converted> {
         let (from, to) = (from.as_ref(), to.as_ref());
         let io =
@@ -83,9 +83,9 @@ impl Log {
     fn skip_to(&self, lsn: Lsn) -> Result<()> {
         let core = self.core();
         while core.image.last() + 1 < lsn.0 {
-            let place = core.reserve(0, false)?;
-            core.image.complete(place, Kind::Watermark, &[], 0)?;
-            core.force(place.lsn)?;
+            let reserved = core.reserve(0, false)?;
+            core.image.complete(reserved, Kind::Watermark, &[], 0)?;
+            core.force(reserved.lsn)?;
         }
         Ok(())
     }

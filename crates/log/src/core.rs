@@ -18,7 +18,7 @@ use crate::raw::{self, Claim};
 use crate::record::Kind;
 use crate::recovery::{Recovered, recover};
 use crate::replicate::Leading;
-use crate::space::{Geometry, NoPlace, Place, Space};
+use crate::space::{Geometry, NoRoom, Reserved, Space};
 use crate::superline::{SEGMENT_MAX, Superline, front_of, is_unfinished, looks_unfinished};
 use crate::wait::Wait;
 use crate::window::{SLOTS, State};
@@ -37,7 +37,7 @@ pub(crate) struct Core {
     /// lines that are overwritten whole takes longer than to wait until they are out. In a file the sync takes all, and bytes count more than lines.
     streams_from: u64,
     read_only: bool,
-    /// The log has other copies, and this is their leader.
+    /// The log has other replicas, and this is their leader.
     pub(crate) leading: Option<Leading>,
 }
 
@@ -92,8 +92,8 @@ impl Core {
         let superline = cell.get();
         let room = region.areas().iter().map(|a| a.len() / superline.segment_bytes.max(1)).sum::<u64>();
         superline.validate(front, first, name, room.saturating_mul(superline.segment_bytes))?;
-        if superline.is_copy() {
-            return Err(Error::IsACopy { region: name.to_owned() });
+        if superline.is_replica() {
+            return Err(Error::IsReplica { region: name.to_owned() });
         }
         let geometry = Geometry::new(superline.segment_bytes, superline.circle(), &region);
         let failpoints = options.failpoints();
@@ -134,12 +134,12 @@ impl Core {
     // ---- reserve ----------------------------------------------------------------------------------------------
 
     #[inline]
-    pub(crate) fn reserve(&self, len: u64, to_line: bool) -> Result<Place> {
+    pub(crate) fn reserve(&self, len: u64, to_line: bool) -> Result<Reserved> {
         self.reserve_or(len, to_line, self.options.when_full, self.options.every())
     }
 
     #[inline]
-    fn reserve_or(&self, len: u64, to_line: bool, when_full: WhenFull, every: u64) -> Result<Place> {
+    fn reserve_or(&self, len: u64, to_line: bool, when_full: WhenFull, every: u64) -> Result<Reserved> {
         if self.read_only {
             return Err(pmem::Error::ReadOnly.into());
         }
@@ -151,7 +151,7 @@ impl Core {
         loop {
             let mut known = self.image.known().load(Acquire);
             if self.streams_from > 0 {
-                known = known.max(self.image.window.told()); // forces tell each time, also those that acknowledgements of copies end
+                known = known.max(self.image.window.told()); // forces tell each time, also those that acknowledgements of replicas end
             }
             let mut space = self.image.space();
             let next = space.next_lsn;
@@ -165,21 +165,21 @@ impl Core {
                 self.force_through(next - self.bound)?;
                 continue;
             }
-            match space.place(len, to_line, every) {
-                Ok((place, needed)) => {
+            match space.reserve(len, to_line, every) {
+                Ok((reserved, needed)) => {
                     if !to_line {
-                        let mark = if place.marks { self.image.watermark_of(&place) } else { 0 };
-                        self.image.window.reserve(place.lsn, place.offset, needed, mark);
+                        let mark = if reserved.marks { self.image.watermark_of(&reserved) } else { 0 };
+                        self.image.window.reserve(reserved.lsn, reserved.offset, needed, mark);
                     }
-                    return Ok(place);
+                    return Ok(reserved);
                 }
-                Err(NoPlace::Failed(error)) => return Err(error),
-                Err(NoPlace::Head(head)) => {
+                Err(NoRoom::Failed(error)) => return Err(error),
+                Err(NoRoom::Head(head)) => {
                     let full = space.full();
                     drop(space);
                     self.spread_head(head, full)?;
                 }
-                Err(NoPlace::Full(error)) => {
+                Err(NoRoom::Full(error)) => {
                     let room = space.room;
                     drop(space);
                     self.wait_for_room(&mut wait, when_full, room, error)?;
@@ -188,7 +188,7 @@ impl Core {
         }
     }
 
-    /// Makes sure that every live copy knows where the log begins now.
+    /// Makes sure that every live replica knows where the log begins now.
     #[cold]
     fn spread_head(&self, head: At, full: Error) -> Result<()> {
         let Some(leading) = &self.leading else { return Err(full) };
@@ -229,44 +229,50 @@ impl Core {
     pub(crate) fn append(&self, payload: &[u8]) -> Result<u64> {
         let len = payload.len() as u64;
         if len >= self.streams_from {
-            let place = self.reserve(len, true)?;
-            self.image.window.prepare(place.lsn);
-            let header = self.image.header(&place, Kind::Data, len, true);
-            raw::store_checksummed(Claim::Reserved, &self.image.pool, place.offset, &self.image.key, payload, |sum| {
-                header.encode(&self.image.key, sum)
-            })?;
-            if place.marks {
-                self.image.write_watermark(self.image.watermark_of(&place))?;
+            let reserved = self.reserve(len, true)?;
+            self.image.window.prepare(reserved.lsn);
+            let header = self.image.header(&reserved, Kind::Data, len, true);
+            raw::store_checksummed(
+                Claim::Reserved,
+                &self.image.pool,
+                reserved.offset,
+                &self.image.key,
+                payload,
+                |sum| header.encode(&self.image.key, sum),
+            )?;
+            if reserved.marks {
+                self.image.write_watermark(self.image.watermark_of(&reserved))?;
             }
             if self.image.failpoints.skips(Step::PersistentLate) {
-                self.image.window.set(place.lsn, State::Persistent);
+                self.image.window.set(reserved.lsn, State::Persistent);
             }
             if !self.image.failpoints.skips(Step::ForceBarrier) {
                 self.image.pool.drain()?;
             }
-            let forced = self.image.window.persist(place.lsn, place.forced);
+            let forced = self.image.window.persist(reserved.lsn, reserved.forced);
             self.image
                 .known()
-                .store(if self.image.failpoints.skips(Step::HonestCell) { place.lsn } else { forced }, Release);
+                .store(if self.image.failpoints.skips(Step::HonestCell) { reserved.lsn } else { forced }, Release);
             self.image.waiting.wake();
-            if forced < place.lsn {
-                self.force(place.lsn)?;
+            if forced < reserved.lsn {
+                self.force(reserved.lsn)?;
             }
-            return Ok(place.lsn);
+            return Ok(reserved.lsn);
         }
-        let sum = self.image.key.sum(payload); // before the place is reserved: brings the payload into the cache, too
-        let place = self.reserve(len, false)?;
-        let header = self.image.header(&place, Kind::Data, len, false).encode(&self.image.key, sum);
-        let bytes = raw::bytes_mut(Claim::Reserved, self, &self.image.pool, place.offset, header.len() as u64 + len)?;
+        let sum = self.image.key.sum(payload); // before the space is reserved: brings the payload into the cache, too
+        let reserved = self.reserve(len, false)?;
+        let header = self.image.header(&reserved, Kind::Data, len, false).encode(&self.image.key, sum);
+        let bytes =
+            raw::bytes_mut(Claim::Reserved, self, &self.image.pool, reserved.offset, header.len() as u64 + len)?;
         let (to_header, to_payload) = bytes.split_at_mut(header.len());
         to_header.copy_from_slice(&header);
         to_payload.copy_from_slice(payload);
-        self.image.window.set(place.lsn, State::Complete);
+        self.image.window.set(reserved.lsn, State::Complete);
         if self.options.frequency > 1 {
-            self.image.completed(place.lsn); // a force may be for another to do
+            self.image.completed(reserved.lsn); // a force may be for another to do
         }
-        self.force(place.lsn)?;
-        Ok(place.lsn)
+        self.force(reserved.lsn)?;
+        Ok(reserved.lsn)
     }
 
     // ---- force ------------------------------------------------------------------------------------------------
@@ -362,9 +368,9 @@ impl Core {
 
     /// A record that says through where all is durable, and the watermark with it, persistent with the same barrier. Its number, and what it says.
     fn put_watermark(&self) -> Result<(u64, u64)> {
-        let place = self.reserve_or(0, false, WhenFull::Refuse, 1)?;
-        let header = self.image.complete(place, Kind::Watermark, &[], 0)?;
-        Ok((place.lsn, header.forced()))
+        let reserved = self.reserve_or(0, false, WhenFull::Refuse, 1)?;
+        let header = self.image.complete(reserved, Kind::Watermark, &[], 0)?;
+        Ok((reserved.lsn, header.forced()))
     }
 
     pub(crate) fn close(self) -> Result<()> {
@@ -372,7 +378,7 @@ impl Core {
             return Ok(());
         }
         if let Some(leading) = &self.leading {
-            // Where it ends is for all its copies to say, when another leader takes it over.
+            // Where it ends is for all its replicas to say, when another leader takes it over.
             leading.close();
             let Self { image, leading, .. } = self;
             drop(leading);
@@ -408,7 +414,7 @@ impl Core {
     }
 }
 
-/// The log's own key: another log in its place, or a copy of a record elsewhere, has another.
+/// The log's own key: another log at the same offset, or a copy of a record elsewhere, has another.
 pub(crate) fn key(pool: &Pool, offset: u64, superline: &Superline) -> ChecksumKey {
     pool.checksum_key(offset).derived(superline.id)
 }

@@ -27,16 +27,16 @@ pub enum Error {
         /// The first such record.
         lsn: Lsn,
     },
-    /// A record is not durable yet, so it cannot be cleaned up.
-    #[error("record {lsn} is not durable yet (durable through {forced}): force it, then clean it up")]
+    /// A record is not durable yet, so it cannot be discarded.
+    #[error("record {lsn} is not durable yet (durable through {forced}): force it, then discard it")]
     NotForced {
         /// The record.
         lsn: Lsn,
         /// Durable through here.
         forced: Lsn,
     },
-    /// The writer cleaned up records that this reader had not read.
-    #[error("records {wanted} to {} were cleaned up before they were read: read on from {head}", Lsn(head.0 - 1))]
+    /// The writer discarded records that this reader had not read.
+    #[error("records {wanted} to {} were discarded before they were read: read on from {head}", Lsn(head.0 - 1))]
     Overtaken {
         /// The next record the reader wanted.
         wanted: Lsn,
@@ -44,9 +44,9 @@ pub enum Error {
         head: Lsn,
     },
 
-    /// Too few copies of a replicated log could be reached, or read, to know what was acknowledged.
+    /// Too few replicas of a replicated log could be reached, or read, to know what was acknowledged.
     #[error(
-        "the log's copies do not make a quorum: {why} ({found} reached{}{}); {}",
+        "the log's replicas do not make a quorum: {why} ({found} reached{}{}); {}",
         missing_ids(missing),
         reasons(away),
         quorum_advice(away)
@@ -54,30 +54,30 @@ pub enum Error {
     QuorumUnavailable {
         /// What was missing.
         why: &'static str,
-        /// Copies that were reached.
+        /// Replicas that were reached.
         found: usize,
-        /// The ids of copies that would help.
+        /// The ids of replicas that would help.
         missing: Vec<u64>,
-        /// Copies that were named and took no part, and why.
+        /// Replicas that were named and took no part, and why.
         away: Vec<Away>,
     },
-    /// A record is on no copy that was read, though it may have been acknowledged: copies that were not read would tell.
+    /// A record is on no replica that was read, though it may have been acknowledged: replicas that were not read would tell.
     #[error(
-        "record {lsn} was begun, is whole on no copy that was read, and may have been acknowledged{}; bring those up and try again, or accept that it may be lost",
+        "record {lsn} was begun, is whole on no replica that was read, and may have been acknowledged{}; bring those up and try again, or accept that it may be lost",
         missing_ids(missing)
     )]
     InDoubt {
         /// The record.
         lsn: Lsn,
-        /// The ids of copies that were not read.
+        /// The ids of replicas that were not read.
         missing: Vec<u64>,
     },
-    /// Too few copies are left: nothing more becomes durable through this handle. What was acknowledged is safe.
+    /// Too few replicas are left: nothing more becomes durable through this handle. What was acknowledged is safe.
     #[error(
-        "{live} copies are left and {needed} must have each record: nothing more becomes durable here; bring copies up, then open the log again"
+        "{live} replicas are left and {needed} must have each record: nothing more becomes durable here; bring replicas up, then open the log again"
     )]
     QuorumLost {
-        /// Copies left, the leader's own included.
+        /// Replicas left, the leader's own included.
         live: usize,
         /// Write quorum.
         needed: usize,
@@ -87,17 +87,17 @@ pub enum Error {
         "another leader ({owner:x}) has taken the log over (epoch {epoch}): this one is out; open it again if it is to be taken back"
     )]
     Fenced {
-        /// What the copies have promised.
+        /// What the replicas have promised.
         epoch: u32,
         /// To whom.
         owner: u64,
     },
 
     // ---- make space ------------------------------------------------------------------------------------------
-    /// Records that are not cleaned up leave no room.
-    #[error("the log is full: {live} bytes of {capacity} hold records from {head} on; clean some up, or grow the log")]
+    /// Records that are not discarded leave no room.
+    #[error("the log is full: {live} bytes of {capacity} hold records from {head} on; discard some, or grow the log")]
     Full {
-        /// The oldest record not cleaned up.
+        /// The oldest record not discarded.
         head: Lsn,
         /// Bytes from it to the end.
         live: u64,
@@ -123,7 +123,7 @@ pub enum Error {
     /// A record that was durable cannot be read back.
     #[error(
         "record {lsn} at byte {offset} was durable and cannot be read back (records through {through} were durable): \
-         restore the log from a copy, or take what is left of it with `cairn log cat --salvage`"
+         restore the log from a backup, or take what is left of it with `cairn log cat --salvage`"
     )]
     Lost {
         /// The first record that is lost.
@@ -133,9 +133,9 @@ pub enum Error {
         /// Everything through here had been durable, at least.
         through: Lsn,
     },
-    /// A record that was durable is damaged on every copy.
+    /// A record that was durable is damaged on every replica.
     #[error(
-        "record {lsn} was durable and is whole on none of the copies (records through {through} were durable): restore one of them from a backup, or take \
+        "record {lsn} was durable and is whole on none of the replicas (records through {through} were durable): restore one of them from a backup, or take \
          what is left of each with `cairn log cat --salvage`"
     )]
     Unrecoverable {
@@ -144,11 +144,11 @@ pub enum Error {
         /// Everything through here had been durable, at least.
         through: Lsn,
     },
-    /// The region is a copy of a replicated log.
+    /// The region is a replica of a log.
     #[error(
-        "region {region:?} is a copy of a replicated log: open the log with its replicas, or serve this copy with `cairn log-replica`"
+        "region {region:?} is a replica of a log: open the log with its replicas, or serve this replica with `cairn log-replica`"
     )]
-    IsACopy {
+    IsReplica {
         /// The region.
         region: String,
     },
@@ -171,7 +171,7 @@ pub enum Error {
         supported: u32,
     },
     /// The superline verifies and makes no sense.
-    #[error("the superline at byte {offset} says {what} = {found}, which cannot be; restore the log from a copy")]
+    #[error("the superline at byte {offset} says {what} = {found}, which cannot be; restore the log from a backup")]
     BadSuperline {
         /// Its first byte, from the start of the pool.
         offset: u64,
@@ -181,11 +181,11 @@ pub enum Error {
         found: u64,
     },
 
-    /// A copy says that it cannot do what it was asked.
-    #[error("the copy at {copy} failed: {why}")]
-    Copy {
+    /// A replica says that it cannot do what it was asked.
+    #[error("the replica at {replica} failed: {why}")]
+    Replica {
         /// Which one.
-        copy: String,
+        replica: String,
         /// What it says.
         why: String,
     },
@@ -203,9 +203,9 @@ pub enum Error {
         /// Most.
         max: u64,
     },
-    /// The same copy twice.
-    #[error("copy {id:x} is named twice; name each copy of the log once")]
-    TwiceACopy {
+    /// The same replica twice.
+    #[error("replica {id:x} is named twice; name each replica of the log once")]
+    ReplicaTwice {
         /// Its id.
         id: u64,
     },
@@ -244,12 +244,12 @@ impl Error {
             Self::Fenced { .. } => ErrorKind::Fenced,
             Self::Full { .. } | Self::GrownTooOften { .. } => ErrorKind::Full,
             Self::Lost { .. } | Self::Unrecoverable { .. } | Self::BadSuperline { .. } => ErrorKind::Damaged,
-            Self::IsACopy { .. } | Self::NotALog { .. } | Self::NewerVersion { .. } => ErrorKind::Other,
-            Self::Copy { .. } => ErrorKind::System,
+            Self::IsReplica { .. } | Self::NotALog { .. } | Self::NewerVersion { .. } => ErrorKind::Other,
+            Self::Replica { .. } => ErrorKind::System,
             Self::Overtaken { .. }
             | Self::TooLong { .. }
             | Self::Limit { .. }
-            | Self::TwiceACopy { .. }
+            | Self::ReplicaTwice { .. }
             | Self::Replicated { .. }
             | Self::NotReplicated { .. } => ErrorKind::Misuse,
             #[cfg(feature = "replication")]
@@ -264,12 +264,12 @@ impl Error {
     }
 }
 
-/// A copy that took no part when a replicated log was opened.
+/// A replica that took no part when a replicated log was opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Away {
     /// Where it is.
-    pub copy: String,
+    pub replica: String,
     /// What happened, or what it said.
     pub why: String,
     /// It answered, and may be one of those that are missing: nothing else is to take its place.
@@ -277,7 +277,7 @@ pub struct Away {
 }
 
 fn reasons(away: &[Away]) -> String {
-    away.iter().map(|away| format!("; {}: {}", away.copy, away.why)).collect()
+    away.iter().map(|away| format!("; {}: {}", away.replica, away.why)).collect()
 }
 
 fn quorum_advice(away: &[Away]) -> &'static str {

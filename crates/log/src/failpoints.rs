@@ -22,7 +22,7 @@ pub enum Step {
     RaiseEpoch,
     /// Records behind the head have at least the epoch it had.
     EpochFloor,
-    /// A torn record's checksum is erased before its place is used again.
+    /// A torn record's checksum is erased before its space is used again.
     EraseTorn,
     /// What recovery read is written out before it counts.
     PersistRead,
@@ -46,39 +46,39 @@ pub enum Step {
     // ---- of the replicated log --------------------------------------------------------------------------------
     /// A new leader's epoch is above all that were promised.
     RaisePromise,
-    /// A copy promises an epoch once.
+    /// A replica promises an epoch once.
     PromiseOnce,
     /// What is promised and what the log is of are two epochs.
     TwoEpochs,
-    /// A copy drains before it acknowledges.
+    /// A replica drains before it acknowledges.
     PersistFirst,
-    /// What a copy promised is there before its superline, which makes it a copy.
+    /// What a replica promised is there before its superline, which makes it a replica.
     PromiseFirst,
-    /// Which copies there are by an epoch is persistent before the superline is of it.
+    /// Which replicas there are by an epoch is persistent before the superline is of it.
     ConfigFirst,
-    /// Only copies of the newest epoch say what the log is.
+    /// Only replicas of the newest epoch say what the log is.
     NewestLog,
     /// Leaders before the promised one are shut out.
     Fence,
     /// A leader waits for a write quorum.
     WriteQuorum,
-    /// A takeover needs quorums of the copies before a change, too, that may not be committed.
+    /// A takeover needs quorums of the replicas before a change, too, that may not be committed.
     BothQuorums,
     /// ... and installs them before those behind the change alone.
     InstallJoint,
     /// A leader tells of both groups before it tells of the new one alone.
     JointFirst,
-    /// No two changes have one generation, though one came to a single copy and was given up.
+    /// No two changes have one generation, though one came to a single replica and was given up.
     BurnGeneration,
-    /// A leader begins no change that live copies cannot complete.
+    /// A leader begins no change that live replicas cannot complete.
     CanChange,
     /// A takeover withdraws a change that cannot be completed.
     Withdraw,
     /// A takeover installs nothing if those that promised could not write it.
     CanWriteFirst,
-    /// A leader that installs its log on a copy once more takes no head back that the copy has said it knows.
+    /// A leader that installs its log on a replica once more takes no head back that the replica has said it knows.
     KeepHead,
-    /// A thread that has heard the copies, and goes, calls another that waits for them.
+    /// A thread that has heard the replicas, and goes, calls another that waits for them.
     HandOn,
     /// A thread that hears an acknowledgement wakes those that wait for it.
     TellNews,

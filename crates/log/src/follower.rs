@@ -24,6 +24,7 @@ use pmem::Observer;
 
 use self::view::{Chunk, View};
 use crate::Lsn;
+use crate::at::At;
 use crate::error::{Error, Result};
 use crate::front::NAME;
 use crate::record::{Header, Kind, RECORD_HEADER};
@@ -37,7 +38,7 @@ const NAP_MAX: Duration = Duration::from_millis(10);
 
 /// Reads a log that another process writes, or that is not written: each record once, in order, when it is durable.
 ///
-/// The writer does not wait for it: what is cleaned up before it was read is [`Error::Overtaken`], and reading can [go on](Self::from) behind.
+/// The writer does not wait for it: what is discarded before it was read is [`Error::Overtaken`], and reading can [go on](Self::from) behind.
 /// A record is known to be durable when a later one says so, or, if none comes, when the writer has been [idle](crate::Options::idle) for 100 ms.
 ///
 /// ```
@@ -63,7 +64,7 @@ pub struct Follower {
     /// No record before is given.
     from: u64,
     /// The record to read next, behind those read ahead.
-    at: Place,
+    at: At,
     ahead: VecDeque<Ahead>,
     /// Through here durable, by what was seen.
     durable: u64,
@@ -72,18 +73,10 @@ pub struct Follower {
     searched: u64,
 }
 
-/// A record sought: its number, where the one before it ends, and its least epoch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
-    lsn: u64,
-    position: u64,
-    epoch: u32,
-}
-
 /// A whole record that may not be durable.
 #[derive(Debug)]
 struct Ahead {
-    place: Place,
+    at: At,
     epoch: u32,
     /// To be given; the caller has it, or does not want it, if there is none.
     payload: Option<Vec<u8>>,
@@ -129,7 +122,7 @@ impl Follower {
     /// Goes on with record `lsn`, or the first of the program behind it. Further back, the log is read from its head; further on, all before is read and not given.
     ///
     /// # Errors
-    /// [`Error::Overtaken`] if it was cleaned up, and the superline says so already.
+    /// [`Error::Overtaken`] if it was discarded, and the superline says so already.
     pub fn from(&mut self, lsn: Lsn) -> Result<()> {
         self.refresh()?;
         let head = self.view.head();
@@ -138,13 +131,13 @@ impl Follower {
             return Err(Error::Overtaken { wanted: Lsn(wanted), head: Lsn(head.lsn) });
         }
         // What `skip_lost` passed over may be there by now.
-        let has_gap = self.ahead.back().is_some_and(|last| last.place.lsn + 1 < self.at.lsn);
+        let has_gap = self.ahead.back().is_some_and(|last| last.at.lsn + 1 < self.at.lsn);
         if wanted < self.position().0 || has_gap && wanted < self.at.lsn || self.at.lsn < head.lsn {
             self.ahead.clear();
             self.go(head);
         }
         self.from = wanted;
-        while self.ahead.front().is_some_and(|a| a.place.lsn < wanted) {
+        while self.ahead.front().is_some_and(|a| a.at.lsn < wanted) {
             self.ahead.pop_front();
         }
         Ok(())
@@ -158,7 +151,7 @@ impl Follower {
     pub fn next(&mut self) -> Result<Option<(Lsn, Vec<u8>)>> {
         loop {
             while let Some(first) = self.ahead.front().filter(|a| self.is_durable(a)) {
-                let lsn = first.place.lsn;
+                let lsn = first.at.lsn;
                 if let Some(payload) = self.ahead.pop_front().and_then(|a| a.payload) {
                     return Ok(Some((Lsn(lsn), payload)));
                 }
@@ -167,7 +160,7 @@ impl Follower {
                 && let Some(last) = self.ahead.back_mut()
                 && let Some(payload) = last.payload.take()
             {
-                return Ok(Some((Lsn(last.place.lsn), payload)));
+                return Ok(Some((Lsn(last.at.lsn), payload)));
             }
             if !self.read_on()? {
                 return Ok(None);
@@ -200,7 +193,7 @@ impl Follower {
     #[must_use]
     pub fn position(&self) -> Lsn {
         let mut ungiven = self.ahead.iter().filter(|a| a.payload.is_some());
-        Lsn(ungiven.next().map_or(self.at.lsn, |a| a.place.lsn).max(self.from))
+        Lsn(ungiven.next().map_or(self.at.lsn, |a| a.at.lsn).max(self.from))
     }
 
     /// The oldest record there is, or the one to come, when the superline was last read.
@@ -248,17 +241,17 @@ impl Follower {
         let Superline { closed, tail_lsn, .. } = self.view.superline;
         let found = self.search(true, |h| closed == 0 || h.lsn < tail_lsn)?;
         let Some((position, header)) = found else { return Ok(None) };
-        self.go(Place { lsn: header.lsn, position, epoch: header.epoch });
+        self.go(At { lsn: header.lsn, position, epoch: header.epoch });
         Ok(Some(Lsn(header.lsn)))
     }
 
     // ---- reading ----------------------------------------------------------------------------------------------
 
     fn is_durable(&self, ahead: &Ahead) -> bool {
-        ahead.place.lsn <= self.durable || ahead.epoch < self.view.superline.epoch
+        ahead.at.lsn <= self.durable || ahead.epoch < self.view.superline.epoch
     }
 
-    fn go(&mut self, to: Place) {
+    fn go(&mut self, to: At) {
         self.at = to;
         self.chunk.forget();
         self.searched = 0;
@@ -275,11 +268,11 @@ impl Follower {
                 && !outran
                 && !is_behind_the_end
             {
-                let place = self.at;
+                let at = self.at;
                 let position = self.chunk.taken + header.space(self.chunk.taken);
-                self.at = Place { lsn: header.lsn + 1, position, epoch: header.epoch };
+                self.at = At { lsn: header.lsn + 1, position, epoch: header.epoch };
                 self.durable = self.durable.max(header.forced()).max(header.lsn.saturating_sub(SLOTS));
-                self.ahead.push_back(Ahead { place, epoch: header.epoch, payload });
+                self.ahead.push_back(Ahead { at, epoch: header.epoch, payload });
                 return Ok(true);
             }
             let wanted = self.at;
@@ -374,9 +367,9 @@ impl Follower {
         if view.superline.epoch != self.view.superline.epoch {
             let kept = self.ahead.iter().take_while(|&a| self.is_durable(a)).count();
             if let Some(first) = self.ahead.get(kept) {
-                let place = first.place;
+                let at = first.at;
                 self.ahead.truncate(kept);
-                self.go(place);
+                self.go(at);
             }
         }
         if view.superline != self.view.superline {
@@ -412,7 +405,7 @@ impl Follower {
         let head = self.view.superline.head_position / bytes;
         self.chunk.forget();
         for segment in here..=here.saturating_add(segments) {
-            // Its place may hold an earlier one.
+            // Its space may hold an earlier one.
             if self.view.circle.previous(segment).is_some_and(|p| p >= head) {
                 continue;
             }

@@ -1,11 +1,11 @@
-//! What stands before the first segment: the superline, of a copy its promise, and the watermark. What is kept twice is kept on two pages, so that neither
+//! What stands before the first segment: the superline, of a replica its promise, and the watermark. What is kept twice is kept on two pages, so that neither
 //! the loss of a page nor a page that goes back in time takes both.
 //!
 //! | page | format 2 | format 1 |
 //! |---|---|---|
-//! | 0 | superline, slot 0 | superline, both slots; of a copy, at byte 2048, the promise, both slots |
-//! | 1 | superline, slot 1; of a copy, at byte 512, the promise's slot 0 | segments |
-//! | 2 | watermark; of a copy, at byte 512, the promise's slot 1 | |
+//! | 0 | superline, slot 0 | superline, both slots; of a replica, at byte 2048, the promise, both slots |
+//! | 1 | superline, slot 1; of a replica, at byte 512, the promise's slot 0 | segments |
+//! | 2 | watermark; of a replica, at byte 512, the promise's slot 1 | |
 //!
 //! The *watermark* says through which record everything was durable when it was written: recovery takes the loss of such a record for what it is, also if
 //! the page with the last records is lost, and nothing behind them bears witness. It is written every [`EVERY`] records, by the thread that makes the next one
@@ -47,7 +47,7 @@ pub(crate) enum Front {
 /// The front of a region, taken apart.
 pub(crate) struct Parts {
     pub(crate) superline: Area,
-    /// Of a copy: its promise.
+    /// Of a replica: its promise.
     pub(crate) promise: Area,
     /// The segments.
     pub(crate) region: Region,
@@ -158,7 +158,7 @@ impl Watermark {
         Ok(decode(key, &bytes, near))
     }
 
-    /// Says that everything through `lsn` is durable; persistent with this thread's next drain. The caller was given this to do by [`Space::place`](crate::space::Space::place), and has the
+    /// Says that everything through `lsn` is durable; persistent with this thread's next drain. The caller was given this to do by [`Space::reserve`](crate::space::Space::reserve), and has the
     /// whole line.
     pub(crate) fn write(&self, pool: &Pool, key: &ChecksumKey, lsn: u64) -> Result<()> {
         raw::store(Claim::Watermark, pool, self.offset, &encode(key, lsn), &[])

@@ -14,7 +14,7 @@ use crate::iter::Iter;
 use crate::raw::{Claim, bytes_mut};
 use crate::record::{Kind, RECORD_HEADER};
 use crate::recovery::{Recovered, Tail};
-use crate::space::Place;
+use crate::space::Reserved;
 use crate::stats::{Stats, VulnerabilityWindow};
 use crate::threads::Background;
 #[cfg(feature = "replication")]
@@ -59,7 +59,7 @@ struct Closing(Option<Arc<Core>>);
 impl Drop for Closing {
     fn drop(&mut self) {
         let Some(core) = self.0.take() else { return };
-        // Where a replicated one ends is for its copies to say.
+        // Where a replicated one ends is for its replicas to say.
         if core.leading.is_some() || !core.image.pool.is_closed_on_drop() {
             return;
         }
@@ -119,7 +119,7 @@ impl Log {
         self.core.append(payload).map(Lsn)
     }
 
-    /// A place in the log for a record of `len` bytes: to be filled by any thread at leisure, and completed. Later records become durable only behind it.
+    /// Space in the log for a record of `len` bytes: to be filled by any thread at leisure, and completed. Later records become durable only behind it.
     ///
     /// ```
     /// # fn main() -> cairn_log::Result<()> {
@@ -136,10 +136,10 @@ impl Log {
     /// # Errors
     /// [`Error::Full`], [`Error::TooLong`]; [`Error::Stalled`] if too many records before it are not complete.
     pub fn reserve(&self, len: usize) -> Result<Reservation<'_>> {
-        let place = self.core.reserve(len as u64, false)?;
+        let reserved = self.core.reserve(len as u64, false)?;
         let payload =
-            bytes_mut(Claim::Reserved, self, &self.core.image.pool, place.offset + RECORD_HEADER, len as u64)?;
-        Ok(Reservation { image: &self.core.image, place, payload, complete: false })
+            bytes_mut(Claim::Reserved, self, &self.core.image.pool, reserved.offset + RECORD_HEADER, len as u64)?;
+        Ok(Reservation { image: &self.core.image, reserved, payload, complete: false })
     }
 
     /// Forces by the policy (Arcadia §4.4): durable through `lsn` when this returns with a frequency of one; else whenever so many records have gathered.
@@ -176,7 +176,7 @@ impl Log {
         }
     }
 
-    /// Begins a force of everything that is complete, and does not wait for it: on a replicated log the records are on their way to the copies when this returns, and
+    /// Begins a force of everything that is complete, and does not wait for it: on a replicated log the records are on their way to the replicas when this returns, and
     /// several such forces are under way at once. Elsewhere it does nothing: there a force is over as soon as it is begun.
     ///
     /// # Errors
@@ -209,7 +209,7 @@ impl Log {
         VulnerabilityWindow { bound, now: last - self.core.image.window.forced().min(last) }
     }
 
-    /// The durable records that are not cleaned up, oldest first.
+    /// The durable records that are not discarded, oldest first.
     pub fn iter(&self) -> Iter<'_> {
         Iter::new(&self.core.image, 0)
     }
@@ -221,47 +221,47 @@ impl Log {
 
     // ---- space ------------------------------------------------------------------------------------------------
 
-    /// The record is not needed any more. Its space is used again once all before it is cleaned up too; until then, or until [`reclaim`](Self::reclaim) or
+    /// The record is not needed any more. Its space is used again once all before it is discarded too; until then, or until [`reclaim`](Self::reclaim) or
     /// [`close`](Self::close), a crash brings it back. No barrier, nothing is written.
     ///
     /// # Errors
     /// [`Error::NotForced`].
-    pub fn cleanup(&self, lsn: Lsn) -> Result<()> {
-        self.clean(lsn.0, lsn.0)
+    pub fn discard(&self, lsn: Lsn) -> Result<()> {
+        self.discard_range(lsn.0, lsn.0)
     }
 
-    /// No record through `lsn` is needed any more: as [`cleanup`](Self::cleanup) of each.
+    /// No record through `lsn` is needed any more: as [`discard`](Self::discard) of each.
     ///
     /// # Errors
     /// [`Error::NotForced`].
     pub fn truncate_to(&self, lsn: Lsn) -> Result<()> {
-        self.clean(1, lsn.0)
+        self.discard_range(1, lsn.0)
     }
 
-    fn clean(&self, from: u64, to: u64) -> Result<()> {
+    fn discard_range(&self, from: u64, to: u64) -> Result<()> {
         let forced = self.core.image.window.forced();
         if to > forced {
             return Err(Error::NotForced { lsn: Lsn(to), forced: Lsn(forced) });
         }
         if to > 0 {
-            self.core.image.space().clean(from.max(1), to);
+            self.core.image.space().discard(from.max(1), to);
             self.core.image.made_room();
         }
         Ok(())
     }
 
-    /// Forces all there is, cleans it up, and makes that persistent: none of it ever comes back. Two barriers beyond the force.
+    /// Forces all there is, discards it, and makes that persistent: none of it ever comes back. Two barriers beyond the force.
     ///
     /// # Errors
     /// As [`force`](Self::force).
-    pub fn cleanup_all(&self) -> Result<()> {
+    pub fn truncate_all(&self) -> Result<()> {
         let last = self.core.image.last();
         self.core.force_through(last)?;
-        self.clean(1, last)?;
+        self.discard_range(1, last)?;
         self.reclaim()
     }
 
-    /// Makes persistent what was cleaned up. Two barriers.
+    /// Makes persistent what was discarded. Two barriers.
     ///
     /// # Errors
     /// Those of a drain.
@@ -279,9 +279,9 @@ impl Log {
         Ok(())
     }
 
-    /// Says to the other copies what was cleaned up, and waits for nothing: where the log begins is made persistent when the space is needed, and all live
-    /// copies have said that they know. So a process that reads a copy and has not [released](crate::Replica::release) what it needs still finds it when
-    /// another one leads. Without other copies as [`reclaim`](Self::reclaim).
+    /// Says to the other replicas what was discarded, and waits for nothing: where the log begins is made persistent when the space is needed, and all live
+    /// replicas have said that they know. So a process that reads a replica and has not [released](crate::Replica::release) what it needs still finds it when
+    /// another one leads. Without other replicas as [`reclaim`](Self::reclaim).
     ///
     /// # Errors
     /// As there.
@@ -322,7 +322,7 @@ impl Log {
         &self.core
     }
 
-    /// An error once this log cannot make anything durable any more: too few copies are left, or another leader has taken it over. Also when the time is over for which it was
+    /// An error once this log cannot make anything durable any more: too few replicas are left, or another leader has taken it over. Also when the time is over for which it was
     /// [said](Self::lead_for) that no other process can lead.
     ///
     /// # Errors
@@ -332,7 +332,7 @@ impl Log {
         self.core.leading.as_ref().map_or(Ok(()), crate::replicate::Leading::check_leading)
     }
 
-    /// The log's own number, the same on all its copies.
+    /// The log's own number, the same on all its replicas.
     pub fn id(&self) -> u64 {
         self.core.image.space().superline.id
     }
@@ -346,7 +346,7 @@ impl Log {
     pub fn stats(&self) -> Stats {
         let space = self.core.image.space();
         Stats {
-            head: Lsn(space.cleaned + 1),
+            head: Lsn(space.discarded + 1),
             next: Lsn(space.next_lsn),
             forced: Lsn(self.core.image.window.forced()),
             live_bytes: space.position - space.superline.head_position,
@@ -396,11 +396,11 @@ impl std::fmt::Debug for Log {
     }
 }
 
-/// A place for one record, its holder's alone. Dropped without [`complete`](Self::complete), it becomes a skipped record; forgotten, it stalls all
+/// Space for one record, its holder's alone. Dropped without [`complete`](Self::complete), it becomes a skipped record; forgotten, it stalls all
 /// forces behind it, and the log does not close.
 pub struct Reservation<'a> {
     image: &'a Image,
-    place: Place,
+    reserved: Reserved,
     payload: &'a mut [u8],
     complete: bool,
 }
@@ -409,7 +409,7 @@ impl Reservation<'_> {
     /// The record's number.
     #[must_use]
     pub fn lsn(&self) -> Lsn {
-        Lsn(self.place.lsn)
+        Lsn(self.reserved.lsn)
     }
 
     /// Copies bytes into the record.
@@ -431,7 +431,7 @@ impl Reservation<'_> {
 
     fn finish(&mut self, kind: Kind) -> Result<()> {
         self.complete = true;
-        self.image.complete(self.place, kind, self.payload, self.payload.len() as u64).map(|_| ())
+        self.image.complete(self.reserved, kind, self.payload, self.payload.len() as u64).map(|_| ())
     }
 }
 
@@ -454,13 +454,13 @@ impl Drop for Reservation<'_> {
             && let Err(error) = self.finish(Kind::Skipped)
         {
             // Only in a forked child, where nothing of the log works.
-            tracing::warn!(%error, lsn = self.place.lsn, "a reservation could not be given up");
+            tracing::warn!(%error, lsn = self.reserved.lsn, "a reservation could not be given up");
         }
     }
 }
 
 impl std::fmt::Debug for Reservation<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Reservation({}, {} bytes)", self.place.lsn, self.payload.len())
+        write!(f, "Reservation({}, {} bytes)", self.reserved.lsn, self.payload.len())
     }
 }

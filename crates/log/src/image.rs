@@ -1,4 +1,4 @@
-//! A log on this machine: its segments, the records on their way into them, and how far all is durable. A leader of copies has its own here.
+//! A log on this machine: its segments, the records on their way into them, and how far all is durable. A leader has its own here, beside the replicas.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Release;
@@ -11,7 +11,7 @@ use crate::failpoints::{Failpoints, Step};
 use crate::front::Watermark;
 use crate::raw::{self, Claim};
 use crate::record::{Header, Kind, RECORD_HEADER};
-use crate::space::{Place, Space};
+use crate::space::{Reserved, Space};
 use crate::wait::Waiting;
 use crate::window::{Claimed, State, Window};
 
@@ -30,7 +30,7 @@ pub(crate) struct Image {
     pub(crate) waiting: Waiting,
     /// Threads may wait until there is room.
     waits_for_room: bool,
-    /// None without one: a log in format 1, or with other copies.
+    /// None without one: a log in format 1, or with other replicas.
     watermark: Option<Watermark>,
     pub(crate) failpoints: Failpoints,
 }
@@ -86,22 +86,22 @@ impl Image {
     // ---- complete ---------------------------------------------------------------------------------------------
 
     #[inline]
-    pub(crate) fn header(&self, place: &Place, kind: Kind, len: u64, to_line: bool) -> Header {
-        let (lsn, faulty) = (place.lsn, self.failpoints.skips(Step::HonestWatermark));
-        let forced = if faulty { lsn - 1 } else { place.forced };
+    pub(crate) fn header(&self, reserved: &Reserved, kind: Kind, len: u64, to_line: bool) -> Header {
+        let (lsn, faulty) = (reserved.lsn, self.failpoints.skips(Step::HonestWatermark));
+        let forced = if faulty { lsn - 1 } else { reserved.forced };
         // A record is reserved when all but the last of a window's size are known to be durable, so the distance is less than that.
         let forced_back = (lsn - 1 - forced) as u16;
         Header { lsn, forced_back, epoch: self.epoch, kind, len: len as u32, to_line }
     }
 
     /// Puts the header before a payload that stands there, or is not used.
-    pub(crate) fn complete(&self, place: Place, kind: Kind, payload: &[u8], len: u64) -> Result<Header> {
+    pub(crate) fn complete(&self, reserved: Reserved, kind: Kind, payload: &[u8], len: u64) -> Result<Header> {
         let sum = self.key.sum(if kind == Kind::Data { payload } else { &[] });
-        let header = self.header(&place, kind, len, false);
-        raw::bytes_mut(Claim::Reserved, self, &self.pool, place.offset, RECORD_HEADER)?
+        let header = self.header(&reserved, kind, len, false);
+        raw::bytes_mut(Claim::Reserved, self, &self.pool, reserved.offset, RECORD_HEADER)?
             .copy_from_slice(&header.encode(&self.key, sum));
-        self.window.set(place.lsn, State::Complete);
-        self.completed(place.lsn);
+        self.window.set(reserved.lsn, State::Complete);
+        self.completed(reserved.lsn);
         Ok(header)
     }
 
@@ -152,8 +152,8 @@ impl Image {
     }
 
     /// What the watermark says that is written for this record.
-    pub(crate) fn watermark_of(&self, place: &Place) -> u64 {
-        if self.failpoints.skips(Step::HonestMark) { place.lsn } else { place.forced }
+    pub(crate) fn watermark_of(&self, reserved: &Reserved) -> u64 {
+        if self.failpoints.skips(Step::HonestMark) { reserved.lsn } else { reserved.forced }
     }
 
     /// Says on media that everything through `forced` is durable: in front of a barrier, which makes it persistent too, so that it is never waited for alone.

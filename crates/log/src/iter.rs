@@ -46,7 +46,7 @@ pub struct Iter<'a> {
 impl<'a> Iter<'a> {
     pub(crate) fn new(image: &'a Image, from: u64) -> Self {
         let mut space = image.space();
-        let from = from.max(space.cleaned + 1);
+        let from = from.max(space.discarded + 1);
         let (lsn, position, epoch) = space.start_for(from);
         let pinned = position / space.geometry.segment_bytes;
         space.pin(pinned);

@@ -9,16 +9,16 @@
 //!
 //! | module | what it does with it |
 //! |---|---|
-//! | `sim`, for tests | copies and leaders without machines |
+//! | `sim`, for tests | replicas and leaders without machines |
 //! | `open`, `convert` | [`Options::create`], [`Options::open`], and with `Replicas` the same on several machines; a log of an older format |
 //! | `handle` | [`Log::append`], [`Log::reserve`], [`Log::force`] |
-//! | `threads` | forces what waited too long; marks an idle log; hears copies |
+//! | `threads` | forces what waited too long; marks an idle log; hears replicas |
 //! | `core` | reserve, append, force, by the policy |
-//! | `replicate`, with the feature `replication` | the same log on other machines: its leader, and copies |
+//! | `replicate`, with the feature `replication` | the same log on other machines: its leader, and replicas |
 //! | `iter`, `follower`, `following` | reads it: here, and in another process while it is written |
 //! | `image` | the log on this machine: completes the record, makes it persistent, says so |
 //! | `recovery` | how it is read after a crash |
-//! | `space` | gives it a place in a segment; reclaims, grows |
+//! | `space` | gives it space in a segment; reclaims, grows |
 //! | `options` | what can be chosen |
 //! | `window`, `wait` | knows how far each record is, which thread flushes what, and when all before it is durable |
 //! | `superline`, `front` | where a log begins; what stands before its first segment |
@@ -31,7 +31,7 @@
 //! |---|---|---|
 //! | append, each force a barrier | 1 | the record, 24 bytes of header, to the end of the line |
 //! | `n` records completed, one force | 1 | each record, 24 bytes of header, to the next word; to whole lines (pages of a file) at both ends |
-//! | cleanup | 0 | nothing |
+//! | discard, truncate_to | 0 | nothing |
 //! | space reclaimed, at most once for each segment | 2 | the superline, twice |
 //! | open (a barrier more if the superline's copies differ) | 3 | the superline, twice; after a crash the live part is written out |
 //!
@@ -61,7 +61,7 @@
 //!
 //! 1. `core` `append` checksums the payload, which brings it into the cache. Nothing is shared yet.
 //! 2. `reserve`: under the one lock of the log, which is the only locked instruction, `space`
-//!    gives the next LSN and place, and takes note of what this thread knows to be durable. A few
+//!    gives the next LSN and offset, and takes note of what this thread knows to be durable. A few
 //!    instructions, unless a segment begins.
 //! 3. `raw`: the header, with the watermark of that moment, and the payload are stored past the
 //!    cache to lines of their own, of one record in 16 the log's watermark, too, and **drained**,
@@ -83,11 +83,11 @@
 //! The record is complete, and `core` forces it. All that follows is in `replicate`.
 //!
 //! 1. `posting` `force` claims what is complete and, under one lock, writes it into the window of
-//!    every live copy, as it stands in the log; meanwhile it flushes its own image.
-//! 2. At a copy: `replica` hears that something was written, `served` knows by whom, and `copy`
+//!    every live replica, as it stands in the log; meanwhile it flushes its own image.
+//! 2. At a replica: `replica` hears that something was written, `served` knows by whom, and `stored`
 //!    verifies the records where they stand, with one **drain** for all that has arrived; then they
 //!    are acknowledged.
-//! 3. At the leader: `acks` says which thread hears the copies: this thread, or another while it sleeps.
+//! 3. At the leader: `acks` says which thread hears the replicas: this thread, or another while it sleeps.
 //!    `leading` `on_event` takes what arrives.
 //! 4. `group` counts: with a write quorum, in order, the records are durable. The threads that wait are woken.
 //!
@@ -99,19 +99,19 @@
 //!
 //! # One takeover
 //!
-//! 1. `open::replicas` connects to the copies, and opens an image of its own.
+//! 1. `open::replicas` connects to the replicas, and opens an image of its own.
 //! 2. `replicate::candidate` carries to each of them what `takeover` asks, and what it answers back:
 //!    promise, walk, fetch, verify, repair, install. `takeover`'s head says why what it finds is the
 //!    log.
-//! 3. At a copy: `served`, and `copy` `answer`, which promises once, and makes what it was told
+//! 3. At a replica: `served`, and `stored` `answer`, which promises once, and makes what it was told
 //!    persistent before it says so.
-//! 4. `core::lead` makes the repaired image a log, and `handle::led` has its copies heard, and
+//! 4. `core::lead` makes the repaired image a log, and `handle::led` has its replicas heard, and
 //!    looks for those that are away.
 //!
 //! `sim` runs all of these over a network and memory that fail.
 
 #![deny(unsafe_code)]
-// What is for copies stays where it belongs, and has no user then.
+// What is for replicas stays where it belongs, and has no user then.
 #![cfg_attr(not(feature = "replication"), allow(dead_code))]
 
 #[cfg(not(feature = "replication"))]
@@ -168,13 +168,15 @@ pub use options::{Options, WhenFull};
 pub use record::RECORD_HEADER;
 pub use recovery::{Recovered, Tail};
 #[cfg(feature = "replication")]
-pub use replicate::{COPIES_MAX, CheckedCopy, CopyState, Cursor, FlushOrder, Replica, ReplicaStatus, check_copy, look};
+pub use replicate::{
+    CheckedReplica, Cursor, FlushOrder, REPLICAS_MAX, Replica, ReplicaHealth, ReplicaStatus, check_replica, look,
+};
 pub use stats::{Stats, VulnerabilityWindow};
 
-/// Copies and leaders driven by hand, for the crates that explore crashes and feed any bytes. No part of the interface that programs use.
+/// Replicas and leaders driven by hand, for the crates that explore crashes and feed any bytes. No part of the interface that programs use.
 #[cfg(all(feature = "replication", any(test, feature = "testing")))]
 pub mod testing {
     pub use crate::sim::{
-        Alone, Cluster, Found, Home, Place, SEGMENT, SEGMENTS, Told, candidate, copy, leading, record,
+        Alone, Cluster, Found, Home, Position, SEGMENT, SEGMENTS, Told, candidate, leading, record, replica,
     };
 }

@@ -15,7 +15,7 @@ const STREAM_FROM: u64 = 1500;
 pub enum WhenFull {
     /// [`Error::Full`], at once.
     Refuse,
-    /// It waits for a cleanup this long, then [`Error::Full`].
+    /// It waits this long until records are discarded, then [`Error::Full`].
     Wait(Duration),
 }
 

@@ -11,15 +11,15 @@ use crate::error::Result;
 /// Why nothing else uses the bytes asked for meanwhile, or nothing changes them. The contract of this module.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Claim {
-    /// Of a record that was reserved by the caller and is not complete: `reserve` gives each place to one.
+    /// Of a record that was reserved by the caller and is not complete: `reserve` gives each range to one.
     Reserved,
     /// Of a segment that holds records through the forced one and cannot be reclaimed: it is pinned, or the tail is locked.
     Kept,
     /// The log is being opened: no other thread has it.
     Opening,
-    /// Of the watermark: one record at a time is to write it ([`Space::place`](crate::space::Space::place)), and there is no reference to it.
+    /// Of the watermark: one record at a time is to write it ([`Space::reserve`](crate::space::Space::reserve)), and there is no reference to it.
     Watermark,
-    /// Of a copy's segments: its leader's device may write there at any time, as another process could, so that from the making of the copy to its end no
+    /// Of a replica's segments: its leader's device may write there at any time, as another process could, so that from the making of the replica to its end no
     /// reference to them is made. What was torn no checksum fits.
     Shared,
 }
@@ -48,11 +48,11 @@ pub(crate) fn bytes_mut<'a>(
 }
 
 /// Stores a record whose last line is its own, past the cache where that is faster; persistent after this thread's next drain.
-/// By `_claim` nothing else uses the place.
+/// By `_claim` nothing else uses the range.
 #[inline]
 #[track_caller]
 pub(crate) fn store(_claim: Claim, pool: &Pool, offset: u64, header: &[u8], payload: &[u8]) -> Result<()> {
-    // SAFETY: the place is the caller's alone, to the end of its last line.
+    // SAFETY: the range is the caller's alone, to the end of its last line.
     unsafe { pool.store_joined(offset, header, payload)? };
     Ok(())
 }
@@ -83,12 +83,12 @@ pub(crate) fn copy_out(_claim: Claim, pool: &Pool, offset: u64, into: &mut [u8])
 }
 
 /// Copies bytes into the pool.
-/// By `_claim` nothing else uses the place, but for devices and threads that copy out.
+/// By `_claim` nothing else uses the range, but for devices and threads that copy out.
 #[inline]
 #[expect(clippy::disallowed_methods, reason = "a device may write here: there can be no slice to copy into")]
 pub(crate) fn copy_in(_claim: Claim, pool: &Pool, offset: u64, bytes: &[u8]) -> Result<()> {
     let to = pool.address(offset, bytes.len() as u64, true)?;
-    // SAFETY: in bounds; the rest is what the claim promises, and `bytes` is no part of the place by that.
+    // SAFETY: in bounds; the rest is what the claim promises, and `bytes` is no part of the range by that.
     unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to.as_ptr(), bytes.len()) }
     Ok(())
 }

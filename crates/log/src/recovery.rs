@@ -5,7 +5,7 @@
 //! | whole record: its LSN, epoch not below the last, checksum verifies | take it, go on behind it |
 //! | none, and the log was closed here | clean end |
 //! | none that counts, but a whole one of a later epoch than the superline's, or the watermark is behind the end of a closed log | lost: both copies of the superline have gone back |
-//! | none, and the log was closed further on | lost: an error naming the place |
+//! | none, and the log was closed further on | lost: an error naming the offset |
 //! | none, and a whole record behind says it had been durable, or the watermark does | lost |
 //! | none, but a record was begun here, or stands behind | torn tail: in doubt |
 //! | nothing | clean end |
@@ -59,7 +59,7 @@ pub enum Tail {
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Recovered {
-    /// Records of the program that are there, cleaned up ones not counted unless a crash brought them back.
+    /// Records of the program that are there, discarded ones not counted unless a crash brought them back.
     pub records: u64,
     /// Their bytes.
     pub bytes: u64,
@@ -75,7 +75,7 @@ pub struct Recovered {
     pub superline_repaired: bool,
 }
 
-/// Reads what stands in a log that no thread writes, or in a copy, to whose leader it is left that none does.
+/// Reads what stands in a log that no thread writes, or in a replica, to whose leader it is left that none does.
 pub(crate) struct Reader<'a> {
     pool: &'a Pool,
     region: &'a Region,
@@ -94,7 +94,7 @@ pub(crate) struct Reader<'a> {
 /// Bytes that looking behind the end verifies at most, or four segments.
 const CHECKSUMMED_MAX: u64 = 64 << 20;
 
-/// The records from some place on: where they end.
+/// The records from some position on: where they end.
 pub(crate) struct Walk {
     pub(crate) lsn: u64,
     pub(crate) position: u64,
@@ -224,7 +224,7 @@ impl<'a> Reader<'a> {
         Ok(None)
     }
 
-    /// True if this segment's place does not hold an earlier one that is live.
+    /// True if this segment's physical one does not hold an earlier one that is live.
     fn is_free(&self, segment: u64) -> bool {
         let head = self.superline.head_position / self.superline.segment_bytes;
         segment >= head && self.geometry.circle.previous(segment).is_none_or(|p| p < head)
@@ -366,7 +366,7 @@ impl<'a> Reader<'a> {
         Ok((through, stray))
     }
 
-    /// False if the one word that has the LSN says that no record behind this one stands here: most places need no more.
+    /// False if the one word that has the LSN says that no record behind this one stands here: most offsets need no more.
     #[inline]
     fn may_follow(&self, offset: u64, lsn: u64) -> Result<bool> {
         let mut word = [0; 8];
@@ -396,7 +396,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Makes what was read the truth, by the first barrier of [`raise`]: the records found are persistent, and a torn one behind them never becomes whole. Without
-    /// the latter, a later record at its place, torn too, could supply just the words it lacks.
+    /// the latter, a later record at its offset, torn too, could supply just the words it lacks.
     pub(crate) fn persist_read(&self, walk: &Walk) -> Result<()> {
         let bytes = self.geometry.segment_bytes;
         let mut position = self.superline.head_position;

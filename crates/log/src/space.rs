@@ -43,17 +43,17 @@ impl Geometry {
 
     /// First byte of a logical segment, from the start of the pool.
     pub(crate) fn offset(&self, segment: u64) -> u64 {
-        let mut place = self.circle.place(segment);
+        let mut index = self.circle.physical(segment);
         for &(offset, segments) in &self.extents {
-            if place < segments {
-                return offset + place * self.segment_bytes;
+            if index < segments {
+                return offset + index * self.segment_bytes;
             }
-            place -= segments;
+            index -= segments;
         }
         unreachable!("the superline was validated against the region")
     }
 
-    /// The place of a position.
+    /// The offset of a position in the pool.
     pub(crate) fn locate(&self, position: u64) -> u64 {
         self.offset(position / self.segment_bytes) + position % self.segment_bytes
     }
@@ -76,9 +76,9 @@ impl Geometry {
     }
 }
 
-/// A place for a record.
+/// What is reserved for a record.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct Reserved {
     pub(crate) lsn: u64,
     pub(crate) offset: u64,
     /// Everything through here was known to be durable when it was reserved.
@@ -119,13 +119,13 @@ pub(crate) struct Rest {
     opened: VecDeque<Opened>,
     /// Segments that readers are in, and how many.
     pins: BTreeMap<u64, usize>,
-    /// Everything through here is cleaned up; further on, by ranges.
-    pub(crate) cleaned: u64,
-    cleaned_ahead: BTreeMap<u64, u64>,
+    /// Everything through here is discarded; further on, by ranges.
+    pub(crate) discarded: u64,
+    discarded_ahead: BTreeMap<u64, u64>,
     pub(crate) reclaims: u64,
     /// Raised by everything that can make room.
     pub(crate) room: u64,
-    /// All copies know that the log begins here or further on: space before it is used again. None for a log of its own.
+    /// All replicas know that the log begins here or further on: space before it is used again. None for a log of its own.
     pub(crate) known_head: Option<u64>,
     pub(crate) failpoints: Failpoints,
 }
@@ -143,11 +143,11 @@ impl std::ops::DerefMut for Space {
     }
 }
 
-/// Why there is no place.
-pub(crate) enum NoPlace {
-    /// Other copies of the log have to know first that it begins here.
+/// Why nothing can be reserved.
+pub(crate) enum NoRoom {
+    /// Other replicas of the log have to know first that it begins here.
     Head(At),
-    /// A cleanup can change that.
+    /// Discarding records can change that.
     Full(Error),
     /// It cannot.
     Failed(Error),
@@ -175,8 +175,8 @@ impl Space {
             superline,
             opened,
             pins: BTreeMap::new(),
-            cleaned: superline.head_lsn - 1,
-            cleaned_ahead: BTreeMap::new(),
+            discarded: superline.head_lsn - 1,
+            discarded_ahead: BTreeMap::new(),
             reclaims: 0,
             room: 0,
             known_head: None,
@@ -190,12 +190,17 @@ impl Space {
         space
     }
 
-    /// A place for the next record, and its bytes. The record writes the watermark if `every` records, one at least, are durable from the last that did.
+    /// Reserves space for the next record; returns it, and how many bytes that is. The record writes the watermark if `every` records, one at least, are durable from the last that did.
     ///
     /// That one is among them, so the thread that wrote the watermark for it has done so; and until this one is durable no other writes it: one thread at a
     /// time does, without a lock.
     #[inline]
-    pub(crate) fn place(&mut self, len: u64, to_line: bool, every: u64) -> std::result::Result<(Place, u64), NoPlace> {
+    pub(crate) fn reserve(
+        &mut self,
+        len: u64,
+        to_line: bool,
+        every: u64,
+    ) -> std::result::Result<(Reserved, u64), NoRoom> {
         let mut needed = space(self.position, len, to_line);
         if self.position + needed > self.limit {
             self.open_segment(len)?;
@@ -207,40 +212,40 @@ impl Space {
             self.marker = self.next_lsn;
         }
         let offset = self.position.wrapping_add(self.delta);
-        let place = Place { lsn: self.next_lsn, offset, forced: self.forced, marks };
+        let reserved = Reserved { lsn: self.next_lsn, offset, forced: self.forced, marks };
         self.position += needed;
         self.next_lsn += 1;
-        Ok((place, needed))
+        Ok((reserved, needed))
     }
 
-    /// Goes on in the next segment, reclaiming what is cleaned up if its place is taken.
+    /// Goes on in the next segment, reclaiming what is discarded if its physical segment is taken.
     #[cold]
-    fn open_segment(&mut self, len: u64) -> std::result::Result<(), NoPlace> {
+    fn open_segment(&mut self, len: u64) -> std::result::Result<(), NoRoom> {
         let bytes = self.geometry.segment_bytes;
         let max = self.geometry.payload_max();
         if len > max {
-            return Err(NoPlace::Failed(Error::TooLong { len, max }));
+            return Err(NoRoom::Failed(Error::TooLong { len, max }));
         }
         let segment = self.limit.div_ceil(bytes);
         if let Some(taken) = self.geometry.circle.previous(segment) {
             if self.pins.keys().next().is_some_and(|&pinned| pinned <= taken) {
-                return Err(NoPlace::Full(self.full()));
+                return Err(NoRoom::Full(self.full()));
             }
             if taken >= self.superline.head_position / bytes {
                 let head = self.head_by_segment();
                 if head.1 / bytes <= taken {
-                    return Err(NoPlace::Full(self.full()));
+                    return Err(NoRoom::Full(self.full()));
                 }
-                // Others first: a copy whose reader still needs what is before says so late, and a takeover goes by the furthest head.
+                // Others first: a replica whose reader still needs what is before says so late, and a takeover goes by the furthest head.
                 if self.known_head.is_some_and(|known| taken >= known / bytes) {
-                    return Err(NoPlace::Head(At { lsn: head.0, position: head.1, epoch: head.2 }));
+                    return Err(NoRoom::Head(At { lsn: head.0, position: head.1, epoch: head.2 }));
                 }
                 if !self.failpoints.skips(Step::HeadFirst) {
-                    self.set_head(head).map_err(NoPlace::Failed)?;
+                    self.set_head(head).map_err(NoRoom::Failed)?;
                 }
             }
             if self.known_head.is_some_and(|known| taken >= known / bytes) {
-                return Err(NoPlace::Head(self.superline.head()));
+                return Err(NoRoom::Head(self.superline.head()));
             }
         }
         self.position = segment * bytes;
@@ -252,7 +257,7 @@ impl Space {
     }
 
     pub(crate) fn full(&self) -> Error {
-        let (head, live) = (self.cleaned + 1, self.position - self.superline.head_position);
+        let (head, live) = (self.discarded + 1, self.position - self.superline.head_position);
         let capacity = self.geometry.circle.segments() * self.geometry.segment_bytes;
         Error::Full { head: crate::Lsn(head), live, capacity }
     }
@@ -260,35 +265,35 @@ impl Space {
     // ---- the head ---------------------------------------------------------------------------------------------
 
     /// Notes that records `from` to `to`, all of them durable, are not needed any more.
-    pub(crate) fn clean(&mut self, from: u64, to: u64) {
+    pub(crate) fn discard(&mut self, from: u64, to: u64) {
         self.room += 1;
-        if from > self.cleaned + 1 {
+        if from > self.discarded + 1 {
             let (mut from, mut to) = (from, to);
             // One range for what touches.
-            while let Some((&start, &end)) = self.cleaned_ahead.range(..=to.saturating_add(1)).next_back() {
+            while let Some((&start, &end)) = self.discarded_ahead.range(..=to.saturating_add(1)).next_back() {
                 if end + 1 < from {
                     break;
                 }
-                self.cleaned_ahead.remove(&start);
+                self.discarded_ahead.remove(&start);
                 (from, to) = (from.min(start), to.max(end));
             }
-            self.cleaned_ahead.insert(from, to);
+            self.discarded_ahead.insert(from, to);
             return;
         }
         let rest = &mut *self.rest;
-        rest.cleaned = rest.cleaned.max(to);
-        while let Some(first) = rest.cleaned_ahead.first_entry() {
-            if *first.key() > rest.cleaned + 1 {
+        rest.discarded = rest.discarded.max(to);
+        while let Some(first) = rest.discarded_ahead.first_entry() {
+            if *first.key() > rest.discarded + 1 {
                 break;
             }
-            rest.cleaned = rest.cleaned.max(first.remove());
+            rest.discarded = rest.discarded.max(first.remove());
         }
     }
 
     /// The start of the segment with the oldest record that is needed: LSN, position, epoch. Reads nothing.
     fn head_by_segment(&self) -> (u64, u64, u32) {
         let bytes = self.geometry.segment_bytes;
-        let needed = self.cleaned + 1;
+        let needed = self.discarded + 1;
         if needed == self.next_lsn {
             return (self.next_lsn, self.position, self.superline.epoch);
         }
@@ -302,11 +307,11 @@ impl Space {
     pub(crate) fn head_exact(&self, key: &ChecksumKey) -> Result<(u64, u64, u32)> {
         let start = self.head_by_segment();
         let (mut lsn, mut position, mut epoch) = start;
-        while lsn <= self.cleaned && position < self.position {
+        while lsn <= self.discarded && position < self.position {
             let mut next = None;
             for at in self.geometry.candidates(position) {
                 let found = read_header(&self.pool, Claim::Kept, self.geometry.locate(at))?;
-                // A lower epoch: what a writer left behind a torn record, before this one's place was found to be elsewhere.
+                // A lower epoch: what a writer left behind a torn record, before this one was found to begin elsewhere.
                 let header = Header::decode(&found, lsn).filter(|h| h.lsn == lsn && h.epoch >= epoch);
                 let Some(header) = header.filter(|h| RECORD_HEADER + u64::from(h.len) <= self.geometry.rest(at)) else {
                     continue;
@@ -363,8 +368,8 @@ impl Space {
         // Behind what is in use, and behind any earlier growth: a crash may have taken the segments that were opened in between.
         let last = self.geometry.circle.growths().last().map_or(0, |g| g.from);
         let from = self.limit.div_ceil(bytes).max(last);
-        let same_place = last == from;
-        if self.superline.growth_count as usize >= GROWTHS_MAX && !same_place {
+        let is_same_position = last == from;
+        if self.superline.growth_count as usize >= GROWTHS_MAX && !is_same_position {
             return Err(Error::GrownTooOften { max: GROWTHS_MAX });
         }
         let room = self.geometry.room();

@@ -14,7 +14,7 @@ pub struct VulnerabilityWindow {
 /// Counts of one log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stats {
-    /// The oldest record not cleaned up, or the one to come.
+    /// The oldest record not discarded, or the one to come.
     pub head: Lsn,
     /// The record to come.
     pub next: Lsn,

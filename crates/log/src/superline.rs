@@ -13,11 +13,11 @@ use crate::front::{Front, PAGE, REGION_KIND, SLOT};
 const MAGIC: u64 = u64::from_le_bytes(*b"cairnlog");
 /// A log of its own, in format 1: both copies of the superline are on one page, and there is no watermark.
 const VERSION_1: u32 = 1;
-/// A copy of a replicated log, in format 1: a process that opens it as a log of its own would make it diverge from the others.
-const COPY_VERSION_1: u32 = 2;
+/// A replica of a log, in format 1: a process that opens it as a log of its own would make it diverge from the others.
+const REPLICA_VERSION_1: u32 = 2;
 /// The same of format 2.
 const VERSION: u32 = 3;
-pub(crate) const COPY_VERSION: u32 = 4;
+pub(crate) const REPLICA_VERSION: u32 = 4;
 /// Most times a log is grown.
 pub(crate) const GROWTHS_MAX: usize = 15;
 pub(crate) const SEGMENT_MIN: u64 = 256;
@@ -36,7 +36,7 @@ pub(crate) struct Superline {
     pub(crate) version: u32,
     /// Of the records that this open appends; raised by every open.
     pub(crate) epoch: u32,
-    /// Tells this log from any other that had the same place.
+    /// Tells this log from any other that had the same offset.
     pub(crate) id: u64,
     pub(crate) segment_bytes: u64,
     /// The oldest record there is, or the one to come.
@@ -108,14 +108,14 @@ impl Superline {
         At { lsn: self.head_lsn, position: self.head_position, epoch: self.head_epoch }
     }
 
-    /// True for a copy of a replicated log.
-    pub(crate) fn is_copy(&self) -> bool {
-        matches!(self.version, COPY_VERSION_1 | COPY_VERSION)
+    /// True for a replica of a log.
+    pub(crate) fn is_replica(&self) -> bool {
+        matches!(self.version, REPLICA_VERSION_1 | REPLICA_VERSION)
     }
 
     /// What stands before the first segment.
     pub(crate) fn front(&self) -> Front {
-        if self.version <= COPY_VERSION_1 { Front::One } else { Front::Two }
+        if self.version <= REPLICA_VERSION_1 { Front::One } else { Front::Two }
     }
 
     /// Checks what a checksum cannot prove; it was found in this front, and `space` bytes for segments are there.
@@ -123,8 +123,8 @@ impl Superline {
         if self.magic != MAGIC {
             return Err(Error::NotALog { region: region.to_owned(), offset, why: "its superline has another magic" });
         }
-        if self.version > COPY_VERSION {
-            return Err(Error::NewerVersion { found: self.version, supported: COPY_VERSION });
+        if self.version > REPLICA_VERSION {
+            return Err(Error::NewerVersion { found: self.version, supported: REPLICA_VERSION });
         }
         let must =
             |good: bool, what, found| if good { Ok(()) } else { Err(Error::BadSuperline { offset, what, found }) };

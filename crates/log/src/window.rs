@@ -131,7 +131,7 @@ impl Window {
         forced
     }
 
-    /// The record has this place. `lsn <= forced + SLOTS`, so that no thread needs what the slot held.
+    /// The record is at this offset. `lsn <= forced + SLOTS`, so that no thread needs what the slot held.
     #[inline]
     pub(crate) fn reserve(&self, lsn: u64, offset: u64, space: u64, mark: u64) {
         let slot = self.slot(lsn);

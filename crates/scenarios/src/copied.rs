@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use crash::{Ack, Error, History, Rng, Scenario, Sim, Ticket, Violation, Witness};
-use log::testing::{Alone, Place, SEGMENT, SEGMENTS, Told, record};
+use log::testing::{Alone, Position, SEGMENT, SEGMENTS, Told, record};
 use log::{Options, RECORD_HEADER};
 use pmem::Pool;
 
@@ -60,7 +60,7 @@ pub enum Effect {
 /// A record, and where it is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rec {
-    place: Place,
+    at: Position,
     number: u64,
     len: usize,
     end: u64,
@@ -72,7 +72,7 @@ pub struct Log {
     epoch: u32,
     /// Which copies it has changes while a leader leads.
     generation: u32,
-    head: Place,
+    head: Position,
     records: Vec<Rec>,
 }
 
@@ -110,12 +110,12 @@ fn members(epoch: u32, generation: u32) -> (Vec<u64>, u32) {
 
 impl Log {
     fn new() -> Self {
-        Self { epoch: 0, generation: 0, head: Place { lsn: 1, position: 0, epoch: 0 }, records: Vec::new() }
+        Self { epoch: 0, generation: 0, head: Position { lsn: 1, position: 0, epoch: 0 }, records: Vec::new() }
     }
 
-    fn end(&self) -> Place {
+    fn end(&self) -> Position {
         match self.records.last() {
-            Some(last) => Place { lsn: last.place.lsn + 1, position: last.end, epoch: last.place.epoch },
+            Some(last) => Position { lsn: last.at.lsn + 1, position: last.end, epoch: last.at.epoch },
             None => self.head,
         }
     }
@@ -127,19 +127,19 @@ impl Log {
         let fits = end.position % SEGMENT + space <= SEGMENT;
         let position = if fits { end.position } else { end.position.next_multiple_of(SEGMENT) };
         let is_free = position / SEGMENT < self.head.position / SEGMENT + SEGMENTS && space <= SEGMENT;
-        let place = Place { lsn: end.lsn, position, epoch };
-        is_free.then_some(Rec { place, number, len, end: position + space })
+        let at = Position { lsn: end.lsn, position, epoch };
+        is_free.then_some(Rec { at, number, len, end: position + space })
     }
 
     fn number(&self, lsn: u64) -> Option<u64> {
-        self.records.iter().find(|r| r.place.lsn == lsn).map(|r| r.number)
+        self.records.iter().find(|r| r.at.lsn == lsn).map(|r| r.number)
     }
 
     fn cut(&mut self, head: u64) {
-        if let Some(first) = self.records.iter().find(|r| r.place.lsn == head) {
-            self.head = first.place;
+        if let Some(first) = self.records.iter().find(|r| r.at.lsn == head) {
+            self.head = first.at;
         }
-        self.records.retain(|r| r.place.lsn >= head);
+        self.records.retain(|r| r.at.lsn >= head);
     }
 }
 
@@ -171,8 +171,8 @@ fn must(done: bool, what: &str) -> Result<(), Error> {
 }
 
 fn write(copy: &mut Alone, rec: &Rec) -> Result<u64, Error> {
-    let bytes = record(rec.place, &payload(rec.number, rec.len));
-    copy.put(rec.place.position, &bytes)?;
+    let bytes = record(rec.at, &payload(rec.number, rec.len));
+    copy.put(rec.at.position, &bytes)?;
     Ok(bytes.len() as u64)
 }
 
@@ -220,7 +220,7 @@ impl State {
                 }
             }
             Op::Head(keep) if self.leads && self.log.records.len() > *keep => {
-                let head = self.log.records[self.log.records.len() - 1 - keep].place;
+                let head = self.log.records[self.log.records.len() - 1 - keep].at;
                 let ticket = ack.begin(Effect::Head(head.lsn));
                 must(copy.move_head(head)?, "move the head")?;
                 ack.commit(ticket);
@@ -367,9 +367,9 @@ impl Scenario for Copied {
             .map_err(failed)?;
         let seen = numbers.iter().fold(told.head.lsn, |seen: u64, n| seen.wrapping_mul(31).wrapping_add(*n));
         let _witness = Witness::of(seen)?;
-        let behind = Rec { place: found.end, number: 0, len: 0, end: found.end.position };
-        let before = Place { lsn: found.end.lsn.saturating_sub(1), ..found.end };
-        let records = if found.records.is_empty() { Vec::new() } else { vec![Rec { place: before, ..behind }] };
+        let behind = Rec { at: found.end, number: 0, len: 0, end: found.end.position };
+        let before = Position { lsn: found.end.lsn.saturating_sub(1), ..found.end };
+        let records = if found.records.is_empty() { Vec::new() } else { vec![Rec { at: before, ..behind }] };
         let log = Log { epoch, generation: 0, head: told.head, records };
         if let Some(rec) = log.next(epoch, u64::from(PROBE) + found.end.lsn, 5) {
             let len = write(&mut copy, &rec).map_err(failed)?;
@@ -450,10 +450,10 @@ impl Promises {
         let log = self.log.as_ref().unwrap_or(&none);
         // All of the leader's log, if the superline is its; while it may be, what is in both.
         let required: Vec<(u64, u64)> = match &self.installing {
-            Some(next) if told.epoch == next.epoch => next.records.iter().map(|r| (r.place.lsn, r.number)).collect(),
+            Some(next) if told.epoch == next.epoch => next.records.iter().map(|r| (r.at.lsn, r.number)).collect(),
             next => {
-                let stays = |r: &&Rec| next.as_ref().is_none_or(|n| n.number(r.place.lsn) == Some(r.number));
-                log.records.iter().filter(stays).map(|r| (r.place.lsn, r.number)).collect()
+                let stays = |r: &&Rec| next.as_ref().is_none_or(|n| n.number(r.at.lsn) == Some(r.number));
+                log.records.iter().filter(stays).map(|r| (r.at.lsn, r.number)).collect()
             }
         };
         for (lsn, number) in required.into_iter().filter(|r| r.0 >= told.head.lsn) {

@@ -25,7 +25,7 @@ pub struct Led {
 pub enum Op {
     /// Records of these lengths, and one force.
     Append(Vec<usize>),
-    /// All but so many are cleaned up, and that is made persistent.
+    /// All but so many are discarded, and that is made persistent.
     Reclaim(usize),
     /// The leader ends, and takes the log over again.
     Again,
@@ -55,7 +55,7 @@ struct State {
     leader: usize,
     owner: u64,
     next: u64,
-    /// LSN and number of what is durable and not cleaned up.
+    /// LSN and number of what is durable and not discarded.
     there: Vec<(u64, u64)>,
 }
 
@@ -287,7 +287,7 @@ fn held(survived: &[u64], history: &History<Effect>) -> Result<(), Violation> {
     all_there(survived, history).map_err(Violation::new)
 }
 
-/// What was acknowledged, and never cleaned up.
+/// What was acknowledged, and never discarded.
 fn all_there(survived: &[u64], history: &History<Effect>) -> Result<(), String> {
     let effects = || history.acknowledged.iter().chain(&history.in_doubt);
     let is_gone = |n| {

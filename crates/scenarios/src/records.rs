@@ -1,4 +1,4 @@
-//! The log: what was forced and is not cleaned up comes back, in the order of its numbers and whole; what was reclaimed never does; behind that
+//! The log: what was forced and is not discarded comes back, in the order of its numbers and whole; what was reclaimed never does; behind that
 //! come at most records that were on their way, without a gap. After recovery the log goes on at once, so that what torn records left meets new ones
 //! at its place.
 
@@ -19,7 +19,7 @@ const WATERMARK: u64 = 2;
 /// Records appended by the check itself, after it has looked, have numbers from here on.
 const PROBE: u64 = 1 << 32;
 
-/// Appends of all sizes, by one thread or two, with cleanup, growth, wrapping around and restarts.
+/// Appends of all sizes, by one thread or two, with truncation, growth, wrapping around and restarts.
 #[derive(Clone)]
 pub struct Records {
     name: &'static str,
@@ -38,7 +38,7 @@ pub enum Op {
     Batch(Vec<usize>),
     /// A reservation given up.
     Skip(usize),
-    /// Everything but the newest durable record is cleaned up.
+    /// Everything but the newest durable record is discarded.
     Clean,
     /// That is made persistent.
     Reclaim,
@@ -60,7 +60,7 @@ pub struct Live {
     /// How many records were acknowledged.
     acknowledged: AtomicU64,
     forced: AtomicU64,
-    /// Records not known to be durable or cleaned up: LSN, number, and the ticket while it is not durable.
+    /// Records not known to be durable or discarded: LSN, number, and the ticket while it is not durable.
     state: Mutex<Vec<(u64, u64, Option<Ticket>)>>,
     /// Operations that append and have not noted what: no thread cleans up past records that it does not know.
     appending: AtomicU64,
@@ -69,7 +69,7 @@ pub struct Live {
 /// What was promised.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    /// Record n is there, until it is cleaned up; and how many records were acknowledged when it was reserved: it bears witness for them.
+    /// Record n is there, until it is discarded; and how many records were acknowledged when it was reserved: it bears witness for them.
     Record(u64, u64),
     /// Its LSN, and through which one everything was known to be durable when it was reserved.
     At(u64, u64, u64),
@@ -238,7 +238,7 @@ impl Live {
                 drop(state);
                 let ticket = ack.begin(Effect::Cleaned(cleaned.iter().map(|r| r.1).collect()));
                 for (lsn, _) in cleaned.iter().rev() {
-                    log.cleanup(Lsn::new(*lsn))?;
+                    log.discard(Lsn::new(*lsn))?;
                 }
                 // Watermarks and skipped records between them, which have no number.
                 if let Some((lsn, _)) = cleaned.iter().max() {
@@ -343,7 +343,7 @@ impl Scenario for Records {
             };
             let open = || {
                 let (log, pool, _) = self.open(&live.sim)?;
-                // What was not durable came back or did not; what was cleaned up may have come back.
+                // What was not durable came back or did not; what was discarded may have come back.
                 let there = read(&log).map_err(|v| v.message)?;
                 let mut state = live.state.lock().map_err(|e| e.to_string())?;
                 for (_, n, ticket) in state.drain(..) {
@@ -359,7 +359,7 @@ impl Scenario for Records {
         }
         let log = live.open.get()?;
         if let Op::Reclaim = op {
-            // All that was cleaned up, by the one thread there is.
+            // All that was discarded, by the one thread there is.
             live.run(&log, &Op::Clean, ack)?;
             let kept: Vec<u64> = live.state.lock().map_err(|e| e.to_string())?.iter().map(|r| r.1).collect();
             let gone = (1..live.next.load(Relaxed)).filter(|n| !kept.contains(n)).collect();

@@ -58,6 +58,10 @@ extern \"C\" {
 #endif
 ";
 
+/// Names that functions had before, for programs that were written then.
+const OLD_NAMES: [(&str, &str); 2] =
+    [("cairn_log_cleanup", "cairn_log_discard"), ("cairn_log_cleanup_all", "cairn_log_truncate_all")];
+
 const BOTTOM: &str = "
 #ifdef __cplusplus
 }
@@ -102,6 +106,10 @@ fn made(root: &Path) -> io::Result<String> {
         }
         header.push_str(&title);
         header.push_str(&declarations);
+    }
+    header.push_str("\n/* Deprecated: the names that functions had before. */\n");
+    for (old, new) in OLD_NAMES {
+        let _ = writeln!(header, "#define {old} {new}");
     }
     header.push_str(BOTTOM);
     Ok(header)

@@ -1,7 +1,7 @@
 //! `log-append`: records appended to a log until they are durable, or as the policy has it.
 //!
 //! **A full log.** No log fills up while the clock runs: a round is cut into laps that there is room for, and between laps the log is cleaned, untimed
-//! (`cleanup_all`, `pmemlog_rewind`, a tail set back). All sides have the same room and use all of it before they are cleaned, so that each record
+//! (`truncate_all`, `pmemlog_rewind`, a tail set back). All sides have the same room and use all of it before they are cleaned, so that each record
 //! goes where nothing was written for a lap. What a log defers to the next append after that is timed, and counted.
 
 use std::path::{Path, PathBuf};

@@ -56,7 +56,7 @@ impl Ours {
         for _ in 0..bytes / (FILL as u64 + 64) {
             made.unforced(&fill)?;
         }
-        made.log.cleanup_all()?;
+        made.log.truncate_all()?;
         Ok(made)
     }
 
@@ -123,7 +123,7 @@ impl LogSide for Ours {
     }
 
     fn clean(&self) -> Result<()> {
-        Ok(self.log.cleanup_all()?)
+        Ok(self.log.truncate_all()?)
     }
 
     fn stats(&self) -> Option<Stats> {

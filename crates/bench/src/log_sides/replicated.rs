@@ -6,7 +6,7 @@ use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use log::{CopyState, FlushOrder, Log, Lsn};
+use log::{FlushOrder, Log, Lsn, ReplicaHealth};
 use pmem::Stats;
 
 use super::ours::{FILL, options};
@@ -122,7 +122,7 @@ impl Replicated {
         for _ in 0..bytes / (FILL as u64 + 64) {
             log.append(&fill)?;
         }
-        log.cleanup_all()?;
+        log.truncate_all()?;
         let led = Arc::new(Led { log, _backups: backups });
         Ok(ways.iter().map(|&way| Self { led: led.clone(), way }).collect())
     }
@@ -132,10 +132,10 @@ impl Replicated {
     /// # Errors
     /// That.
     pub fn check(&self) -> Result<()> {
-        let copies = self.led.log.copies();
+        let copies = self.led.log.replicas();
         let failed = copies.into_iter().find_map(|(_, state, _)| match state {
-            CopyState::Live => None,
-            CopyState::Failed(why) => Some(why),
+            ReplicaHealth::Live => None,
+            ReplicaHealth::Failed(why) => Some(why),
         });
         match failed {
             None => Ok(()),
@@ -155,7 +155,7 @@ impl LogSide for Replicated {
 
     fn clean(&self) -> Result<()> {
         self.check()?;
-        Ok(self.led.log.cleanup_all()?)
+        Ok(self.led.log.truncate_all()?)
     }
 
     fn stats(&self) -> Option<Stats> {

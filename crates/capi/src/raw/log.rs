@@ -148,7 +148,7 @@ pub unsafe extern "C" fn cairn_log_forced(log: *mut cairn_log, lsn: *mut u64) ->
     })
 }
 
-/// Reads the durable records that are not cleaned up, from the number `from` on. What the iterator has not passed is not reclaimed before it is closed.
+/// Reads the durable records that are not discarded, from the number `from` on. What the iterator has not passed is not reclaimed before it is closed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cairn_log_iterate(log: *mut cairn_log, from: u64, iter: *mut *mut cairn_iter) -> cairn_status {
     done(|| {
@@ -185,10 +185,10 @@ pub unsafe extern "C" fn cairn_iter_close(iter: *mut cairn_iter) -> cairn_status
     done(|| take(iter, |_: &mut HeldIter| Ok(())).map(drop))
 }
 
-/// The record is not needed any more. Its space is used again once all before it is cleaned up too; until then a crash may bring it back. No barrier.
+/// The record is not needed any more. Its space is used again once all before it is discarded too; until then a crash may bring it back. No barrier.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cairn_log_cleanup(log: *mut cairn_log, lsn: u64) -> cairn_status {
-    done(|| with(log, |open: &Arc<OpenLog>| Ok(open.log.cleanup(Lsn::new(lsn))?)))
+pub unsafe extern "C" fn cairn_log_discard(log: *mut cairn_log, lsn: u64) -> cairn_status {
+    done(|| with(log, |open: &Arc<OpenLog>| Ok(open.log.discard(Lsn::new(lsn))?)))
 }
 
 /// No record through `lsn` is needed any more.
@@ -197,13 +197,13 @@ pub unsafe extern "C" fn cairn_log_truncate_to(log: *mut cairn_log, lsn: u64) ->
     done(|| with(log, |open: &Arc<OpenLog>| Ok(open.log.truncate_to(Lsn::new(lsn))?)))
 }
 
-/// Forces all there is, cleans it up, and makes that persistent: none of it ever comes back.
+/// Forces all there is, discards it, and makes that persistent: none of it ever comes back.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cairn_log_cleanup_all(log: *mut cairn_log) -> cairn_status {
-    done(|| with(log, |open: &Arc<OpenLog>| Ok(open.log.cleanup_all()?)))
+pub unsafe extern "C" fn cairn_log_truncate_all(log: *mut cairn_log) -> cairn_status {
+    done(|| with(log, |open: &Arc<OpenLog>| Ok(open.log.truncate_all()?)))
 }
 
-/// Makes persistent what was cleaned up. Two barriers.
+/// Makes persistent what was discarded. Two barriers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cairn_log_reclaim(log: *mut cairn_log) -> cairn_status {
     done(|| with(log, |open: &Arc<OpenLog>| Ok(open.log.reclaim()?)))

@@ -1,7 +1,7 @@
-//! Several machines: the copies of a log, which a program leads, alone or for a store.
+//! Several machines: the replicas of a log, which a program leads, alone or for a store.
 //!
-//! Each other machine serves a copy, with `cairn log-replica` or, of a store, `cairn kv follow`. The program names the copies once, in a list, and makes or takes over
-//! the log with it; the list can be freed then. What is appended or committed is durable when a write quorum of the copies has it. A program that begins to
+//! Each other machine serves a replica, with `cairn log-replica` or, of a store, `cairn kv follow`. The program names the replicas once, in a list, and makes or takes over
+//! the log with it; the list can be freed then. What is appended or committed is durable when a write quorum of the replicas has it. A program that begins to
 //! lead a log takes a record's number for itself.
 
 use std::ffi::{c_char, c_void};
@@ -42,7 +42,7 @@ pub unsafe extern "C" fn cairn_replicas_free(replicas: *mut cairn_replicas) -> c
     done(|| take(replicas, |_: &mut HeldReplicas| Ok(())).map(drop))
 }
 
-/// The program's own copy is in this file. Without one its log is in memory, and only the others are durable.
+/// The program's own replica is in this file. Without one its log is in memory, and only the others are durable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cairn_replicas_local(replicas: *mut cairn_replicas, path: *const c_char) -> cairn_status {
     done(|| {
@@ -55,7 +55,7 @@ pub unsafe extern "C" fn cairn_replicas_local(replicas: *mut cairn_replicas, pat
     })
 }
 
-/// A copy is served at this address, host and port.
+/// A replica is served at this address, host and port.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cairn_replicas_at(replicas: *mut cairn_replicas, address: *const c_char) -> cairn_status {
     done(|| {
@@ -68,12 +68,12 @@ pub unsafe extern "C" fn cairn_replicas_at(replicas: *mut cairn_replicas, addres
     })
 }
 
-/// So many copies must have what is durable, of a new log; all of them if this is not called.
+/// So many replicas must have what is durable, of a new log; all of them if this is not called.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cairn_replicas_quorum(replicas: *mut cairn_replicas, copies: u32) -> cairn_status {
+pub unsafe extern "C" fn cairn_replicas_quorum(replicas: *mut cairn_replicas, count: u32) -> cairn_status {
     done(|| {
         HeldReplicas::change(replicas, |named| {
-            named.replicas = named.replicas.clone().write_quorum(copies);
+            named.replicas = named.replicas.clone().write_quorum(count);
             Ok(())
         })
     })
@@ -120,7 +120,7 @@ pub unsafe extern "C" fn cairn_replicas_certificates(
     })
 }
 
-/// A copy that has not acknowledged for so many microseconds is given up; two seconds if this is not called.
+/// A replica that has not acknowledged for so many microseconds is given up; two seconds if this is not called.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cairn_replicas_timeout(replicas: *mut cairn_replicas, us: u64) -> cairn_status {
     done(|| {
@@ -131,7 +131,7 @@ pub unsafe extern "C" fn cairn_replicas_timeout(replicas: *mut cairn_replicas, u
     })
 }
 
-/// When the program's own copy is flushed: one of `enum cairn_order`; `CAIRN_BESIDE` if this is not called.
+/// When the program's own replica is flushed: one of `enum cairn_order`; `CAIRN_BESIDE` if this is not called.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cairn_replicas_order(replicas: *mut cairn_replicas, order: u32) -> cairn_status {
     use cairn_order::{CAIRN_AFTER, CAIRN_BEFORE, CAIRN_BESIDE};
@@ -149,7 +149,7 @@ pub unsafe extern "C" fn cairn_replicas_order(replicas: *mut cairn_replicas, ord
     })
 }
 
-/// Opens although a record may be lost that was acknowledged, which is `CAIRN_LOST` otherwise: for copies that will never come back.
+/// Opens although a record may be lost that was acknowledged, which is `CAIRN_LOST` otherwise: for replicas that will never come back.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cairn_replicas_accept_doubt(replicas: *mut cairn_replicas) -> cairn_status {
     done(|| {
@@ -160,8 +160,8 @@ pub unsafe extern "C" fn cairn_replicas_accept_doubt(replicas: *mut cairn_replic
     })
 }
 
-/// The copy with this id is lost for good, with its medium: a new, empty one of those that are named takes its place when the log is opened, for which all the others must be there. Once for each. Messages name
-/// ids, in hexadecimal. A copy that was said to be lost must never be served again.
+/// The replica with this id is lost for good, with its medium: a new, empty one of those that are named takes its place when the log is opened, for which all the others must be there. Once for each. Messages name
+/// ids, in hexadecimal. A replica that was said to be lost must never be served again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cairn_replicas_lost(replicas: *mut cairn_replicas, id: u64) -> cairn_status {
     done(|| {
@@ -172,7 +172,7 @@ pub unsafe extern "C" fn cairn_replicas_lost(replicas: *mut cairn_replicas, id: 
     })
 }
 
-/// Makes a log with these copies, all of which are there and empty. `options` may be null: the defaults.
+/// Makes a log with these replicas, all of which are there and empty. `options` may be null: the defaults.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cairn_log_create_replicated(
     replicas: *const cairn_replicas,
@@ -188,7 +188,7 @@ pub unsafe extern "C" fn cairn_log_create_replicated(
     })
 }
 
-/// Takes a log over: the previous leader is fenced, copies are repaired, nothing that was acknowledged is missing. `options` may be null: the defaults.
+/// Takes a log over: the previous leader is fenced, replicas are repaired, nothing that was acknowledged is missing. `options` may be null: the defaults.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cairn_log_open_replicated(
     replicas: *const cairn_replicas,
@@ -210,7 +210,7 @@ pub unsafe extern "C" fn cairn_log_check_leading(log: *mut cairn_log) -> cairn_s
     done(|| with(log, |open: &Arc<OpenLog>| Ok(open.log.check_leading()?)))
 }
 
-/// Makes a store of a log with these copies, all of which are there and empty. A commit is durable when a write quorum has it, and the number of commits `at_risk` must be 0.
+/// Makes a store of a log with these replicas, all of which are there and empty. A commit is durable when a write quorum has it, and the number of commits `at_risk` must be 0.
 /// Options may be null: the defaults.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cairn_kv_create_replicated(
@@ -280,6 +280,7 @@ unsafe fn of_store(given: *const cairn_kv_options) -> Result<kv::Options> {
 }
 
 fn only_writing(read_only: u32) -> Result<()> {
-    let message = "read_only must be 0: whoever leads writes; to look at a log's copies use `cairn log cat --replica`";
+    let message =
+        "read_only must be 0: whoever leads writes; to look at a log's replicas use `cairn log cat --replica`";
     if read_only == 0 { Ok(()) } else { Err(Failure::new(CAIRN_INVALID, message)) }
 }

@@ -1,13 +1,13 @@
-//! What C names of the copies of a log.
+//! What C names of the replicas of a log.
 
-/// A list of copies, and how they are reached.
+/// A list of replicas, and how they are reached.
 #[allow(non_camel_case_types, reason = "its name in C")]
 #[repr(C)]
 pub struct cairn_replicas {
     opaque: [u8; 0],
 }
 
-/// When the leader's own copy is flushed, for `cairn_replicas_order`.
+/// When the leader's own replica is flushed, for `cairn_replicas_order`.
 #[allow(non_camel_case_types, reason = "its name in C")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]

@@ -107,11 +107,11 @@ static void growth(const char *dir)
 	OK(cairn_log_append(log, big, sizeof big, &lsn));
 	EXPECT(CAIRN_NOT_FORCED, cairn_log_truncate_to(log, lsn + 1));
 	OK(cairn_log_truncate_to(log, lsn - 1));
-	OK(cairn_log_cleanup(log, lsn));
+	OK(cairn_log_discard(log, lsn));
 	OK(cairn_log_reclaim(log));
 	for (int at = 0; at < 30; at++)
 		OK(cairn_log_append(log, big, sizeof big, &lsn));
-	OK(cairn_log_cleanup_all(log));
+	OK(cairn_log_truncate_all(log));
 	cairn_log_counts counts;
 	OK(cairn_log_get_counts(log, &counts, sizeof counts));
 	CHECK(counts.head == counts.next && counts.live_bytes == 0 && counts.growths == 1 && counts.barriers > 47);

@@ -90,7 +90,7 @@ static void verify(const char *path, const cairn_log_options *options)
 		CHECK(last[thread] >= atomic_load(&acknowledged[thread]));
 		start[thread] = last[thread];
 	}
-	OK(cairn_log_cleanup_all(log));
+	OK(cairn_log_cleanup_all(log)); /* by its old name */
 	OK(cairn_log_close(log));
 }
 

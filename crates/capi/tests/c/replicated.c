@@ -1,9 +1,9 @@
-/* A log and a store on several machines: the copies at the addresses that follow the folder, two for each. */
+/* A log and a store on several machines: the replicas at the addresses that follow the folder, two for each. */
 #include "check.h"
 
 static const char SECRET[] = "what all of them know";
 
-static cairn_replicas *copies(const char *local, char **addresses)
+static cairn_replicas *named(const char *local, char **addresses)
 {
 	cairn_replicas *replicas;
 	OK(cairn_replicas_new(&replicas));
@@ -38,8 +38,8 @@ static void a_log(const char *dir, char **addresses)
 {
 	cairn_log_options options = log_options();
 	char path[4096];
-	snprintf(path, sizeof path, "%s/copy", dir);
-	cairn_replicas *replicas = copies(path, addresses);
+	snprintf(path, sizeof path, "%s/replica", dir);
+	cairn_replicas *replicas = named(path, addresses);
 	cairn_log *log, *other;
 	options.bytes = 1 << 20;
 	OK(cairn_log_create_replicated(replicas, &options, &log));
@@ -60,8 +60,8 @@ static void a_log(const char *dir, char **addresses)
 	EXPECT(CAIRN_INVALID, cairn_log_open_replicated(replicas, &options, &other));
 	options.read_only = 0;
 
-	/* Another leader, on a machine without a copy. */
-	cairn_replicas *others = copies(NULL, addresses);
+	/* Another leader, on a machine without a replica. */
+	cairn_replicas *others = named(NULL, addresses);
 	OK(cairn_log_open_replicated(others, &options, &other));
 	const unsigned next = 100;
 	EXPECT(CAIRN_FENCED, cairn_log_append(log, &next, sizeof next, NULL));
@@ -86,7 +86,7 @@ static void a_store(const char *dir, char **addresses)
 	char path[4096], log_path[4096];
 	snprintf(path, sizeof path, "%s/store", dir);
 	snprintf(log_path, sizeof log_path, "%s/store.log", dir);
-	cairn_replicas *replicas = copies(log_path, addresses);
+	cairn_replicas *replicas = named(log_path, addresses);
 	cairn_log_options log = log_options();
 	log.bytes = 1 << 20;
 	cairn_kv_options options = kv_options();

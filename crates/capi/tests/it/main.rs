@@ -145,8 +145,8 @@ fn logs_and_stores_on_several_machines() {
     let trust = log::fabric::Options { secret: Some(secret), ..Default::default() };
     let dir = tempfile::tempdir_in(memory()).unwrap();
     let serve = |n| log::Replica::serve(dir.path().join(format!("{n}")), "127.0.0.1:0", trust.clone()).unwrap();
-    let copies = [0, 1, 2, 3].map(serve);
-    let addresses = copies.each_ref().map(|copy| copy.address().unwrap().to_string());
+    let replicas = [0, 1, 2, 3].map(serve);
+    let addresses = replicas.each_ref().map(|replica| replica.address().unwrap().to_string());
     run_with("replicated.c", &memory(), &addresses);
 }
 

@@ -1,4 +1,4 @@
-//! Where the copies of a log are, who is trusted, who elects.
+//! Where the replicas of a log are, who is trusted, who elects.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,16 +9,16 @@ use clap::Args as ClapArgs;
 /// Where the help shows these.
 pub const GROUP: &str = "On several machines";
 
-/// The copies of a log, for a program that leads it or looks at it.
+/// The replicas of a log, for a program that leads it or looks at it.
 #[derive(Clone, Debug, ClapArgs)]
 #[command(next_help_heading = GROUP)]
 pub struct Copies {
-    /// Host and port of a copy that `cairn log-replica` serves; once for each
+    /// Host and port of a replica that `cairn log-replica` serves; once for each
     #[arg(long, value_name = "ADDR")]
     pub replica: Vec<String>,
     #[command(flatten)]
     pub trust: Trust,
-    /// Milliseconds after which a copy is given up that does not acknowledge
+    /// Milliseconds after which a replica is given up that does not acknowledge
     #[arg(long, value_name = "MS", default_value_t = 2000, value_parser = clap::value_parser!(u64).range(10..=600_000))]
     pub give_up_after: u64,
     #[command(flatten)]
@@ -35,7 +35,7 @@ impl Copies {
     }
 }
 
-/// How leaders and copies reach each other, and how they know each other.
+/// How leaders and replicas reach each other, and how they know each other.
 #[derive(Clone, Debug, ClapArgs)]
 #[command(next_help_heading = GROUP)]
 pub struct Trust {
@@ -96,11 +96,11 @@ impl EtcdAccess {
     }
 }
 
-/// An etcd, where copies are announced and leaders elected.
+/// An etcd, where replicas are announced and leaders elected.
 #[derive(Clone, Debug, ClapArgs)]
 #[command(next_help_heading = GROUP)]
 pub struct Etcd {
-    /// A member of an etcd (http://host:port, or https://host:port with --etcd-ca), once for each: copies are announced there, and leaders elected
+    /// A member of an etcd (http://host:port, or https://host:port with --etcd-ca), once for each: replicas are announced there, and leaders elected
     #[arg(long, value_name = "URL", requires = "prefix")]
     pub etcd: Vec<String>,
     #[command(flatten)]

@@ -33,14 +33,14 @@ pub struct GroupAt {
     pub wait: u64,
 }
 
-/// Show which machine leads, how far each copy is, and what the loss of each machine would mean
+/// Show which machine leads, how far each replica is, and what the loss of each machine would mean
 ///
 /// Changes nothing, and disturbs no machine.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Exit codes:
-  0  every copy of the log takes part, and every announced machine has one
-  1  a copy is away, or a machine has none that counts
+  0  every replica of the log takes part, and every announced machine has one
+  1  a replica is away, or a machine has none that counts
   2  wrong usage; no machine leads, or etcd does not answer
 
 Examples:
@@ -54,9 +54,9 @@ pub struct StatusOfGroup {
     pub at: GroupAt,
 }
 
-/// Make a machine's copy one of those that count: of a new machine, or of one whose disk was emptied
+/// Make a machine's replica one of those that count: of a new machine, or of one whose disk was emptied
 ///
-/// The machine runs `cairn serve` as the others do, with a new log; the leader goes on serving. If the copy that it had before still counts, remove that one first. The copy has the
+/// The machine runs `cairn serve` as the others do, with a new log; the leader goes on serving. If the replica that it had before still counts, remove that one first. The replica has the
 /// whole log when this ends, after ten minutes at most; the machine then gets the store by itself.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
@@ -77,20 +77,20 @@ pub struct JoinGroup {
     pub at: GroupAt,
 }
 
-/// Drop a copy that is lost for good, or not needed any more
+/// Drop a replica that is lost for good, or not needed any more
 ///
-/// The leader goes on serving. The copy does not count from then on. A machine that still has it is to be stopped first, and its log and store to be deleted before it serves again.
+/// The leader goes on serving. The replica does not count from then on. A machine that still has it is to be stopped first, and its log and store to be deleted before it serves again.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Exit codes:
-  0  it is none of the log's copies any more
-  2  wrong usage; there is no such copy, or the group needs it; no machine leads, or etcd does not answer
+  0  it is none of the log's replicas any more
+  2  wrong usage; there is no such replica, or the group needs it; no machine leads, or etcd does not answer
 
 Examples:
   cairn group remove 5e1f07a2c83b9d64 --etcd http://e1:2379 --prefix /cairn/shop --secret-file secret
       `cairn group status` shows the ids")]
 pub struct RemoveFromGroup {
-    /// Which copy, as `cairn group status` names it
+    /// Which replica, as `cairn group status` names it
     #[arg(value_name = "ID", value_parser = super::log::copy_id)]
     pub id: u64,
     /// Print one JSON object

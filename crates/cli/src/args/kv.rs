@@ -362,14 +362,14 @@ mod tests {
 
 /// Follow a store on another machine: the same store here, a moment later
 ///
-/// Serves a copy of the store's log to its leader, and repeats every commit; both are made if nothing is there. Prints the address on a line of its own. SIGTERM and
+/// Serves a replica of the store's log to its leader, and repeats every commit; both are made if nothing is there. Prints the address on a line of its own. SIGTERM and
 /// SIGINT end it, and so does a crash, without losing anything that was acknowledged.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Exit codes:
   0  stopped as it was told to
-  1  the store or the copy is damaged
-  2  wrong usage; store, copy or address cannot be used; the store needs what the log has no more: `cairn help kv seed`
+  1  the store or the replica is damaged
+  2  wrong usage; store, replica or address cannot be used; the store needs what the log has no more: `cairn help kv seed`
 
 Examples:
   cairn kv follow shop.cairn --log shop.log --listen 0.0.0.0:7400 --secret-file secret
@@ -378,7 +378,7 @@ Examples:
 pub struct Follow {
     /// The store
     pub path: PathBuf,
-    /// The copy of its log
+    /// The replica of its log
     #[arg(long, value_name = "PATH")]
     pub log: PathBuf,
     /// Host and port; 0 for any port
@@ -393,7 +393,7 @@ pub struct Follow {
 /// Make a store that followed the one that leads
 ///
 /// Stop `cairn kv follow` here first. The previous leader is fenced; what was acknowledged there is here when this returns, and the store can be served, with the same
-/// copies.
+/// replicas.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Examples:
@@ -409,7 +409,7 @@ pub struct PromoteStore {
 
 /// Copy a replicated store for a new follower
 ///
-/// For a follower that needs commits which the log has no more. Bring it to the follower's machine, begin to follow with it there, and let the copy of the log join.
+/// For a follower that needs commits which the log has no more. Bring it to the follower's machine, begin to follow with it there, and let the replica of the log join.
 /// The store must be closed: a server that runs makes none.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
@@ -424,14 +424,14 @@ pub struct Seed {
     pub copies: StoreCopies,
 }
 
-/// The copies of a store's log, for a program that leads it.
+/// The replicas of a store's log, for a program that leads it.
 #[derive(Clone, Debug, ClapArgs)]
 #[command(next_help_heading = GROUP)]
 pub struct StoreCopies {
-    /// This machine's copy of the store's log
+    /// This machine's replica of the store's log
     #[arg(long, value_name = "PATH")]
     pub log: Option<PathBuf>,
-    /// Host and port of a copy that `cairn kv follow` or `cairn log-replica` serves; once for each
+    /// Host and port of a replica that `cairn kv follow` or `cairn log-replica` serves; once for each
     #[arg(long, value_name = "ADDR", required = true)]
     pub replica: Vec<String>,
     #[command(flatten)]

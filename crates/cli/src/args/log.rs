@@ -25,7 +25,7 @@ pub enum Log {
 
 /// Make an empty log, in a pool of its own; or on several machines
 ///
-/// With --replica, or --etcd, the log is on the copies that are named or announced there, all of which must be new; and on the one at PATH, if that is given.
+/// With --replica, or --etcd, the log is on the replicas that are named or announced there, all of which must be new; and on the one at PATH, if that is given.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Examples:
@@ -44,7 +44,7 @@ pub struct CreateLog {
     /// Bytes of a segment: no record is longer, and space is used again by segments [default: an eighth of the log, 4K to 1M]
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub segment: Option<u64>,
-    /// How many copies must have a record before it counts as durable [default: all of them]
+    /// How many replicas must have a record before it counts as durable [default: all of them]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=7), help_heading = super::GROUP)]
     pub write_quorum: Option<u32>,
     #[command(flatten)]
@@ -55,7 +55,7 @@ pub struct CreateLog {
 
 /// Append each line of standard input as a record
 ///
-/// Recovers the log first if it was not closed. A full log is an error: it is cleaned up by the program that uses it.
+/// Recovers the log first if it was not closed. A full log is an error: the program that uses it truncates it.
 ///
 /// With --replica, or --etcd, it leads a log on several machines: it takes the log over first, which fences the previous leader. With --etcd it stands for
 /// leadership before, waits while another program leads, and ends when its lease is lost.
@@ -70,7 +70,7 @@ Examples:
   journalctl -f | cairn log append --etcd http://e:2379 --prefix /cairn/events --secret-file secret
       on several machines: the next one takes over when this one is lost")]
 pub struct Append {
-    /// The log; on several machines, the copy that is here
+    /// The log; on several machines, the replica that is here
     #[arg(required_unless_present_any = ["replica", "etcd"])]
     pub path: Option<PathBuf>,
     /// Records are not lines but bytes, each behind their number as four bytes, least first
@@ -94,7 +94,7 @@ pub struct Append {
 /// Locks nothing, writes nothing, and needs no recovery: another process may write the log meanwhile. Printed are records that are known to
 /// be durable: a later one says so, or the log was closed.
 ///
-/// Not so with --replica or --etcd: to know what a log on several machines holds, its copies must agree, so it is taken over, and a program that leads it is SHUT
+/// Not so with --replica or --etcd: to know what a log on several machines holds, its replicas must agree, so it is taken over, and a program that leads it is SHUT
 /// OUT; with --etcd it waits until no program leads. `cairn log replicas` disturbs none.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
@@ -111,7 +111,7 @@ Examples:
   cairn log cat --replica a:7400 --replica b:7400 --secret-file secret
       takes the log over")]
 pub struct Cat {
-    /// The log; on several machines, the copy that is here
+    /// The log; on several machines, the replica that is here
     #[arg(required_unless_present_any = ["replica", "etcd"])]
     pub path: Option<PathBuf>,
     /// Begin with this record
@@ -221,7 +221,7 @@ pub struct StatsOfLog {
     pub json: bool,
 }
 
-/// Show how the copies of a log are doing, and disturb no program
+/// Show how the replicas of a log are doing, and disturb no program
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Exit codes:
@@ -240,29 +240,29 @@ pub struct ReplicasOfLog {
     pub copies: Copies,
 }
 
-/// Take a log on several machines over, repair its copies, say what was found
+/// Take a log on several machines over, repair its replicas, say what was found
 ///
-/// The previous leader is fenced: nothing more that it appends is acknowledged. No acknowledged record is lost: if the copies that can be reached cannot tell which those are,
+/// The previous leader is fenced: nothing more that it appends is acknowledged. No acknowledged record is lost: if the replicas that can be reached cannot tell which those are,
 /// this is an error, and nothing is changed. The log is closed then, and the next `cairn log append` leads it.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Exit codes:
   0  done
-  1  a record that was acknowledged is damaged on all copies
-  2  wrong usage; too few copies can be reached, or another leader was faster
+  1  a record that was acknowledged is damaged on all replicas
+  2  wrong usage; too few replicas can be reached, or another leader was faster
 
 Examples:
   cairn log promote --replica b:7400 --replica c:7400 --secret-file secret
-      of three copies with a write quorum of two, these are enough
+      of three replicas with a write quorum of two, these are enough
   cairn log promote orders.log --lost 5e1f07a2c83b9d64 --replica d:7400 --secret-file secret
-      of two copies, both of which must have each record, one is lost with its disk: a new one at d takes its place")]
+      of two replicas, both of which must have each record, one is lost with its disk: a new one at d takes its place")]
 pub struct Promote {
-    /// The copy that is here
+    /// The replica that is here
     pub path: Option<PathBuf>,
-    /// Go on although a record may be lost that was acknowledged: for copies that will never come back
+    /// Go on although a record may be lost that was acknowledged: for replicas that will never come back
     #[arg(long)]
     pub accept_doubt: bool,
-    /// This copy, as messages and `cairn log replicas` name it, will never come back, and must not: a new one of those that are named takes its place, for which all the others must be there. Once for each
+    /// This replica, as messages and `cairn log replicas` name it, will never come back, and must not: a new one of those that are named takes its place, for which all the others must be there. Once for each
     #[arg(long, value_name = "ID", value_parser = copy_id)]
     pub lost: Vec<u64>,
     /// Print one JSON object
@@ -272,25 +272,25 @@ pub struct Promote {
     pub copies: Copies,
 }
 
-/// Take a copy in: a new one, or one that was given up and is there again
+/// Take a replica in: a new one, or one that was given up and is there again
 ///
-/// The log is taken over for that, as by promote: the previous leader is fenced. The copy is repaired and counts when this ends; a new one is one copy more, and the write quorum stays.
+/// The log is taken over for that, as by promote: the previous leader is fenced. The replica is repaired and counts when this ends; a new one is one replica more, and the write quorum stays.
 /// If it cannot join, nothing has changed. Of a group of `cairn serve --etcd`, `cairn group join` does it while the leader serves.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Exit codes:
   0  it has the whole log
-  1  a record that was acknowledged is damaged on all copies
-  2  wrong usage; it cannot join; too few copies can be reached, or another leader was faster
+  1  a record that was acknowledged is damaged on all replicas
+  2  wrong usage; it cannot join; too few replicas can be reached, or another leader was faster
 
 Examples:
   cairn log join d:7400 --replica a:7400 --replica b:7400 --replica c:7400 --secret-file secret
-      a fourth copy, served by `cairn log-replica` on d")]
+      a fourth replica, served by `cairn log-replica` on d")]
 pub struct JoinCopy {
-    /// Host and port of the copy that joins
+    /// Host and port of the replica that joins
     #[arg(value_name = "ADDR")]
     pub address: String,
-    /// The copy that is here
+    /// The replica that is here
     pub path: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
@@ -299,25 +299,25 @@ pub struct JoinCopy {
     pub copies: Copies,
 }
 
-/// Drop a copy that is lost for good, or not needed any more
+/// Drop a replica that is lost for good, or not needed any more
 ///
-/// The log is taken over for that, as by promote: the previous leader is fenced. The copy does not count from then on, neither among those that must have a record nor among those
+/// The log is taken over for that, as by promote: the previous leader is fenced. The replica does not count from then on, neither among those that must have a record nor among those
 /// that must be read; its file stays, and is to be deleted before its machine serves a new one. Of a group of `cairn serve --etcd`, `cairn group remove` does it while the leader serves.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Exit codes:
-  0  it is none of the log's copies any more
-  1  a record that was acknowledged is damaged on all copies
-  2  wrong usage; the log has no such copy, or needs it; too few copies can be reached, or another leader was faster
+  0  it is none of the log's replicas any more
+  1  a record that was acknowledged is damaged on all replicas
+  2  wrong usage; the log has no such replica, or needs it; too few replicas can be reached, or another leader was faster
 
 Examples:
   cairn log remove 5e1f07a2c83b9d64 --replica a:7400 --replica b:7400 --secret-file secret
-      `cairn log replicas` names copies; of those that are lost, this command does if it is given 0")]
+      `cairn log replicas` names replicas; of those that are lost, this command does if it is given 0")]
 pub struct RemoveCopy {
-    /// Which copy, as `cairn log replicas` names it
+    /// Which replica, as `cairn log replicas` names it
     #[arg(value_name = "ID", value_parser = copy_id)]
     pub id: u64,
-    /// The copy that is here
+    /// The replica that is here
     pub path: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
@@ -326,28 +326,28 @@ pub struct RemoveCopy {
     pub copies: Copies,
 }
 
-/// Serve a copy of a log to its leader
+/// Serve a replica of a log to its leader
 ///
-/// The copy is made if there is none; it is empty until `cairn log create` makes the log. The first line on standard output is the address that it listens at. SIGTERM and SIGINT end it
+/// The replica is made if there is none; it is empty until `cairn log create` makes the log. The first line on standard output is the address that it listens at. SIGTERM and SIGINT end it
 /// without losing anything; so does a crash.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Exit codes:
   0  stopped as it was told to
-  1  the copy is damaged
-  2  wrong usage; the copy or the address cannot be used; the copy has failed; another process announced its name
+  1  the replica is damaged
+  2  wrong usage; the replica or the address cannot be used; the replica has failed; another process announced its name
 
 Examples:
   (umask 077; head -c 32 /dev/urandom > secret)
       on one machine; copy it to the others
-  cairn log-replica orders.copy --listen 0.0.0.0:7400 --secret-file secret
+  cairn log-replica orders.replica --listen 0.0.0.0:7400 --secret-file secret
       on each machine; then: cairn log create --replica ...
-  cairn log-replica orders.copy --listen 10.0.0.2:7400 --cert b.pem --key b.key --ca ca.pem
+  cairn log-replica orders.replica --listen 10.0.0.2:7400 --cert b.pem --key b.key --ca ca.pem
   cairn log-replica /dev/dax0.0 --listen 10.0.0.2:7400 --secret-file secret --fabric libfabric:verbs
-      by RDMA: the leader's network card writes into the copy, if that is in memory
-  cairn log-replica orders.copy --listen 10.0.0.2:7400 --secret-file secret --etcd http://e:2379 --prefix /cairn/orders")]
+      by RDMA: the leader's network card writes into the replica, if that is in memory
+  cairn log-replica orders.replica --listen 10.0.0.2:7400 --secret-file secret --etcd http://e:2379 --prefix /cairn/orders")]
 pub struct LogReplica {
-    /// The copy
+    /// The replica
     pub path: PathBuf,
     /// Host and port; 0 for any port
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7400")]

@@ -158,13 +158,13 @@ pub struct Asked {
     #[arg(long, value_name = "SIZE", env = "CAIRN_MAX_SIZE", value_parser = size::parse)]
     #[serde(deserialize_with = "bytes")]
     pub max_size: Option<u64>,
-    /// Host and port of a copy of the store's log, that `cairn kv follow` or `cairn log-replica` serves; once for each
+    /// Host and port of a replica of the store's log, that `cairn kv follow` or `cairn log-replica` serves; once for each
     #[arg(long, value_name = "ADDR", env = "CAIRN_REPLICA", value_delimiter = ',', help_heading = GROUP)]
     pub replica: Vec<String>,
-    /// This machine's copy of the store's log
+    /// This machine's replica of the store's log
     #[arg(long, value_name = "PATH", env = "CAIRN_LOG", help_heading = GROUP)]
     pub log: Option<PathBuf>,
-    /// How many copies must have a write before its reply is sent, if the log is made now [default: all; with --etcd, more than half]
+    /// How many replicas must have a write before its reply is sent, if the log is made now [default: all; with --etcd, more than half]
     #[arg(long, value_name = "N", env = "CAIRN_WRITE_QUORUM", help_heading = GROUP)]
     pub write_quorum: Option<u32>,
     /// Bytes of the log, if it is made now [default: 64M]
@@ -207,7 +207,7 @@ pub struct Asked {
     /// This machine's name in the group, which no other has [default: its announced address]
     #[arg(long, value_name = "NAME", env = "CAIRN_NAME", help_heading = GROUP)]
     pub name: Option<String>,
-    /// Where this machine's copy of the log is reached by the other machines, host and port
+    /// Where this machine's replica of the log is reached by the other machines, host and port
     #[arg(long, value_name = "ADDR", env = "CAIRN_LISTEN", help_heading = GROUP)]
     pub listen: Option<String>,
     /// The same address as the others have to use it, if it is another one

@@ -1,4 +1,4 @@
-//! Where the copies of a log are, who is trusted, who leads.
+//! Where the replicas of a log are, who is trusted, who leads.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -49,7 +49,7 @@ pub fn known(args: &Known) -> Result<Trusted, Failure> {
     }
     if trusted.secret.is_none() && trusted.tls.is_none() {
         let next = "give --secret-file, or --cert, --key and --ca, or all of them; (umask 077; head -c 32 /dev/urandom > secret) makes a secret";
-        return Err(Failure::new("nothing says how leader and copies know each other", next));
+        return Err(Failure::new("nothing says how leader and replicas know each other", next));
     }
     Ok(trusted)
 }
@@ -156,7 +156,7 @@ pub fn members(args: &Etcd) -> Result<Option<Members>, Failure> {
         .map_err(|error| Failure::membership(&error))
 }
 
-/// Where the copies are: those that are named, and those that are announced.
+/// Where the replicas are: those that are named, and those that are announced.
 pub fn addresses(copies: &Copies, members: Option<&Members>) -> Result<Vec<String>, Failure> {
     let announced = members.map(Members::copies).transpose().map_err(|error| Failure::membership(&error))?;
     let mut all = copies.replica.clone();
@@ -167,10 +167,10 @@ pub fn addresses(copies: &Copies, members: Option<&Members>) -> Result<Vec<Strin
     }
     if all.is_empty() {
         let what = match &copies.etcd.prefix {
-            Some(prefix) => format!("no copy is announced below {prefix}"),
-            None => "no copy is named".to_owned(),
+            Some(prefix) => format!("no replica is announced below {prefix}"),
+            None => "no replica is named".to_owned(),
         };
-        return Err(Failure::new(what, "name copies with --replica; `cairn help log-replica` says how to serve one"));
+        return Err(Failure::new(what, "name replicas with --replica; `cairn help log-replica` says how to serve one"));
     }
     Ok(all)
 }
@@ -199,7 +199,7 @@ pub struct Leader {
     pub found: Recovered,
     /// For messages: where the log is.
     pub place: PathBuf,
-    /// Where copies are that were asked.
+    /// Where replicas are that were asked.
     pub addresses: Vec<String>,
     leadership: Option<Leadership>,
 }
@@ -215,7 +215,7 @@ fn replicas(path: Option<&Path>, copies: &Copies, addresses: &[String]) -> Resul
     Ok(path.into_iter().fold(named, Replicas::local))
 }
 
-/// Makes a log with these copies.
+/// Makes a log with these replicas.
 pub fn create(
     path: Option<&Path>,
     copies: &Copies,
@@ -237,7 +237,7 @@ pub fn lead(path: Option<&Path>, copies: &Copies, options: &Options) -> Result<L
     lead_with(path, copies, options, |named| named)
 }
 
-/// The same, with more said of the copies.
+/// The same, with more said of the replicas.
 pub fn lead_with(
     path: Option<&Path>,
     copies: &Copies,
@@ -247,7 +247,7 @@ pub fn lead_with(
     if let Some(path) = path.filter(|path| !path.exists()) {
         return Err(Failure::new(
             format!("{}: no such file", path.display()),
-            "check the path, or leave it out: this machine then has no copy",
+            "check the path, or leave it out: this machine then has no replica",
         ));
     }
     trust(&copies.trust)?; // before this waits for a leader to go
@@ -290,7 +290,7 @@ impl Leader {
         self.log.check_leading().map_err(|error| self.failure(&error))
     }
 
-    /// An error once the lease is lost: what was elected is over, whatever the copies know.
+    /// An error once the lease is lost: what was elected is over, whatever the replicas know.
     pub fn in_office(&self) -> Result<(), Failure> {
         let held = self.leadership.as_ref().map_or(Ok(()), Leadership::check);
         held.map_err(|error| Failure::membership(&error))

@@ -74,13 +74,13 @@ impl Group {
         Ok(())
     }
 
-    /// As many copies are live as must have each record.
+    /// As many replicas are live as must have each record.
     fn writes_go_on(&self) -> bool {
         let live = usize::from(self.status.own != 0) + self.status.copies.iter().filter(|copy| copy.live).count();
         live >= self.status.write_quorum as usize
     }
 
-    /// The ids of all copies that count.
+    /// The ids of all replicas that count.
     fn ids(&self) -> Vec<u64> {
         outlook::ids(&self.status)
     }
@@ -89,7 +89,7 @@ impl Group {
     fn refused(&self, error: &kv::Error) -> Failure {
         let message = match error {
             kv::Error::Log(error) => match &**error {
-                ::log::Error::Copy { why, .. } => why.clone(),
+                ::log::Error::Replica { why, .. } => why.clone(),
                 other => other.to_string(),
             },
             other => other.to_string(),
@@ -128,7 +128,7 @@ fn nobody_leads(at: &GroupAt, elected: Option<&Member>, machines: &[Member], why
     let (leader, next) = match elected {
         None => (
             "etcd names no leader".to_owned(),
-            "start the machines that are missing: a leader needs a write quorum of copies; `cairn serve` says on its standard error what it waits for",
+            "start the machines that are missing: a leader needs a write quorum of replicas; `cairn serve` says on its standard error what it waits for",
         ),
         Some(elected) => (
             format!("{}, which etcd names as the leader, does not answer as one: {why}", elected.name),

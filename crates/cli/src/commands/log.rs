@@ -54,7 +54,7 @@ fn create(args: &args::CreateLog) -> Outcome {
 
 fn create_here(args: &args::CreateLog, path: &Path, options: &Options) -> Outcome {
     if args.write_quorum.is_some() {
-        let next = "name the copies with --replica, or leave --write-quorum out";
+        let next = "name the replicas with --replica, or leave --write-quorum out";
         return Err(Failure::new("a write quorum is of a log on several machines", next));
     }
     let failed = |error: ::log::Error| Failure::log(path, &error);
@@ -79,7 +79,7 @@ fn create_there(args: &args::CreateLog, path: Option<&Path>, options: &Options) 
     log.close().map_err(|error| Failure::log(&place, &error))?;
     let (capacity, segment) = (size::human(stats.capacity), size::human(stats.segment_bytes));
     let quorum = args.write_quorum.map_or(count, |quorum| quorum as usize);
-    say!("{}: {capacity} in segments of {segment}, each record on {quorum} of {count} copies", place.display())?;
+    say!("{}: {capacity} in segments of {segment}, each record on {quorum} of {count} replicas", place.display())?;
     Ok(ExitCode::SUCCESS)
 }
 

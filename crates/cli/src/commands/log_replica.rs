@@ -36,7 +36,7 @@ pub fn run(args: &LogReplica) -> Outcome {
     outcome?;
     note!("cairn: stopping");
     replica.stop().map_err(failed)?;
-    note!("cairn: stopped, the copy is closed");
+    note!("cairn: stopped, the replica is closed");
     Ok(ExitCode::SUCCESS)
 }
 
@@ -53,7 +53,7 @@ fn announce(args: &LogReplica, address: SocketAddr) -> Result<Option<Announcemen
     let at = match &args.announce {
         Some(at) => at.clone(),
         None if address.ip().is_unspecified() => {
-            let what = format!("{address} is no address where others reach this copy");
+            let what = format!("{address} is no address where others reach this replica");
             return Err(Failure::new(what, "give the one that they do with --announce"));
         }
         None => address.to_string(),

@@ -136,12 +136,12 @@ fn open(path: &Path, asked: &Asked) -> Result<Box<dyn server::engine::Engine>, F
     }
 }
 
-/// The copies of the store's log, if it has one.
+/// The replicas of the store's log, if it has one.
 fn replicas(asked: &Asked) -> Result<Option<(Replicas, ::log::Options)>, Failure> {
     if asked.replica.is_empty() {
         let given = [asked.log.is_some(), asked.write_quorum.is_some(), asked.log_size.is_some()];
         if given.contains(&true) {
-            let what = "--log, --write-quorum and --log-size are about a log with copies on other machines";
+            let what = "--log, --write-quorum and --log-size are about a log with replicas on other machines";
             return Err(Failure::new(what, "name them with --replica, or leave those out"));
         }
         return Ok(None);

@@ -204,7 +204,7 @@ fn logs_with_backups_are_compared() {
     assert_eq!(own, ["alone", "there", "lost", "never"]);
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "the copies are gone");
 
-    let line = "bench replicated-log --quick --dir . --room 1M --bytes 64 --backups 1,2 --copies remote";
+    let line = "bench replicated-log --quick --dir . --room 1M --bytes 64 --backups 1,2 --replicas remote";
     let run = cairn(dir.path(), line);
     assert_eq!(run.code, 0, "{run:?}");
     for what in ["log sync 1 backup", "2 backups take", "pipelined:16 with one backup is", "asked for: at most 1.25"] {

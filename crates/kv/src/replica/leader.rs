@@ -9,8 +9,8 @@ use crate::store::Store;
 impl Store {
     /// The other copies of the log of a store that leads, in no order: id, how it is doing, through which record it has all. None of any other store.
     #[must_use]
-    pub fn copies(&self) -> Vec<(u64, log::CopyState, Lsn)> {
-        self.core.leading().map(|leading| leading.log().copies()).unwrap_or_default()
+    pub fn copies(&self) -> Vec<(u64, log::ReplicaHealth, Lsn)> {
+        self.core.leading().map(|leading| leading.log().replicas()).unwrap_or_default()
     }
 
     /// Takes a copy of the log in, one that was given up or a new one, while the store is used: see [`Log::join`](log::Log::join). With a new follower there, give it a [seed](Self::seed) first.

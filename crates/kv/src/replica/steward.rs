@@ -24,7 +24,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use log::fabric::{self, Connection, Event, Listener, MESSAGE_MAX, Receiver, Rights, Sender};
-use log::{CopyState, Lsn};
+use log::{Lsn, ReplicaHealth};
 use parking_lot::Mutex;
 use xxhash_rust::xxh3::Xxh3;
 
@@ -167,7 +167,7 @@ impl Office {
     }
 
     fn answer(&self, request: &str, sender: &mut dyn Sender, receiver: &mut dyn Receiver) -> Result<()> {
-        let failed = |why: &str| Error::from(log::Error::Copy { copy: "the leader".into(), why: why.into() });
+        let failed = |why: &str| Error::from(log::Error::Replica { replica: "the leader".into(), why: why.into() });
         let words: Vec<&str> =
             request.strip_prefix(GREETING).map(|words| words.split(' ').collect()).unwrap_or_default();
         match words[..] {
@@ -189,14 +189,16 @@ impl Office {
     /// Makes a seed beside the store, and sends it. The file has no name while it is sent.
     fn seed(&self, sender: &mut dyn Sender, receiver: &mut dyn Receiver) -> Result<()> {
         let Some(_one) = self.seeding.try_lock() else {
-            return Err(
-                log::Error::Copy { copy: "the leader".into(), why: "it sends a seed to another one".into() }.into()
-            );
+            return Err(log::Error::Replica {
+                replica: "the leader".into(),
+                why: "it sends a seed to another one".into(),
+            }
+            .into());
         };
         let path = beside(self.store.pool().path(), ".giving");
         let io = |op, source| Error::Pool(pmem::Error::Io { op, path: path.clone(), source });
         remove(&path).map_err(|error| io("remove", error))?;
-        let over = || Error::from(log::Error::Copy { copy: "the leader".into(), why: "it leads no more".into() });
+        let over = || Error::from(log::Error::Replica { replica: "the leader".into(), why: "it leads no more".into() });
         self.store.seed_while(&path, |_| if self.stop.load(Acquire) { Err(over()) } else { Ok(()) })?;
         let mut file = File::open(&path).map_err(|error| io("open", error))?;
         fs::remove_file(&path).map_err(|error| io("remove", error))?;
@@ -275,16 +277,16 @@ impl Store {
         let log = self.core.leading()?.log();
         let reached = log.addresses();
         let at = |id| reached.iter().find(|(of, _)| *of == id).map(|(_, at)| at.clone()).unwrap_or_default();
-        let copy = |(id, state, through): (u64, CopyState, Lsn)| {
+        let copy = |(id, state, through): (u64, ReplicaHealth, Lsn)| {
             let (live, what) = match state {
-                CopyState::Live => (true, at(id)),
-                CopyState::Failed(why) => (false, why),
+                ReplicaHealth::Live => (true, at(id)),
+                ReplicaHealth::Failed(why) => (false, why),
             };
             CopyStatus { id, live, through: through.get(), what }
         };
         let (members, write_quorum) = log.members();
-        let own = log.own_copy().unwrap_or(0);
-        let mut copies: Vec<_> = log.copies().into_iter().map(copy).collect();
+        let own = log.own_replica().unwrap_or(0);
+        let mut copies: Vec<_> = log.replicas().into_iter().map(copy).collect();
         let away = members.iter().filter(|id| **id != own && copies.iter().all(|copy| copy.id != **id));
         let unknown =
             |id: &u64| CopyStatus { id: *id, what: "it has not been reached".into(), ..CopyStatus::default() };
@@ -356,9 +358,11 @@ pub(super) fn fetch(
     }
     let end = hear(receiver.as_mut(), address, TIMEOUT, over)?;
     if end != format!("end {:x}", hash.digest()).as_bytes() {
-        return Err(
-            log::Error::Copy { copy: address.into(), why: "the seed did not arrive as it was sent".into() }.into()
-        );
+        return Err(log::Error::Replica {
+            replica: address.into(),
+            why: "the seed did not arrive as it was sent".into(),
+        }
+        .into());
     }
     file.sync_all().map_err(|error| io("sync", error))?;
     sender.close();
@@ -381,14 +385,14 @@ fn ask(
     let answer = hear(receiver.as_mut(), address, timeout, over)?;
     let answer = String::from_utf8_lossy(&answer).into_owned();
     match answer.strip_prefix("error ") {
-        Some(why) => Err(log::Error::Copy { copy: address.into(), why: why.to_owned() }.into()),
+        Some(why) => Err(log::Error::Replica { replica: address.into(), why: why.to_owned() }.into()),
         None if answer.starts_with("ok") => Ok((sender, receiver, answer)),
         None => Err(nonsense(address)),
     }
 }
 
 fn nonsense(address: &str) -> Error {
-    log::Error::Copy { copy: address.into(), why: "it sent what makes no sense".into() }.into()
+    log::Error::Replica { replica: address.into(), why: "it sent what makes no sense".into() }.into()
 }
 
 fn say(sender: &mut dyn Sender, message: &[u8]) -> Result<()> {
@@ -397,7 +401,7 @@ fn say(sender: &mut dyn Sender, message: &[u8]) -> Result<()> {
 
 /// The next message.
 fn hear(receiver: &mut dyn Receiver, peer: &str, timeout: Duration, over: &dyn Fn() -> bool) -> Result<Vec<u8>> {
-    let failed = |why: String| Error::from(log::Error::Copy { copy: peer.to_owned(), why });
+    let failed = |why: String| Error::from(log::Error::Replica { replica: peer.to_owned(), why });
     let mut naps = timeout.as_millis() / POLL_INTERVAL.as_millis();
     while !over() {
         match receiver.poll(POLL_INTERVAL).map_err(log::Error::from)? {

@@ -128,7 +128,7 @@ fn followers_have_what_the_leader_has_and_one_of_them_takes_over() {
     promoted.put(b"figs", b"4").unwrap();
     await_commits(&old, 8);
     assert_eq!(all(old.store()), all(&promoted));
-    assert_eq!(promoted.copies().iter().filter(|copy| copy.1 == log::CopyState::Live).count(), 2);
+    assert_eq!(promoted.copies().iter().filter(|copy| copy.1 == log::ReplicaHealth::Live).count(), 2);
     promoted.close().unwrap();
     for follower in [old, two] {
         follower.stop().unwrap();
@@ -212,7 +212,7 @@ fn a_log_much_smaller_than_what_is_written_is_used_again_and_again() {
     await_commits(&two, 1800);
     assert_eq!(all(one.store()), all(&store));
     assert_eq!(all(two.store()), all(&store));
-    assert!(store.copies().iter().all(|copy| copy.1 == log::CopyState::Live), "{:?}", store.copies());
+    assert!(store.copies().iter().all(|copy| copy.1 == log::ReplicaHealth::Live), "{:?}", store.copies());
 
     // What does not fit at all is refused, and nothing is in doubt.
     let refused = store.put(b"long", &vec![1; 100 << 10]).unwrap_err();

@@ -1,4 +1,4 @@
-//! A log that was taken over, and has other copies.
+//! A log that was taken over, and has other replicas.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::replicate::takeover::Taken;
 use crate::replicate::{Joining, Leading, Link};
 use crate::space::{NO_MARKER, Space};
 
-/// A thread that changes the copies looks so often at the clock, and whether they answered what others hear.
+/// A thread that changes the replicas looks so often at the clock, and whether they answered what others hear.
 const MOMENT: Duration = Duration::from_millis(1);
 
 impl Core {
@@ -54,13 +54,13 @@ impl Core {
         let mut space = Space::new(&pool, region, geometry, cell, walk.lsn, walk.position, walk.opened, failpoints);
         space.known_head = Some(superline.head_position);
         space.marker = NO_MARKER;
-        // No watermark: its copies say what the log has.
+        // No watermark: its replicas say what the log has.
         let image = Image::new(&pool, key, None, space, options.waits_for_room());
         let core = Self { leading: Some(leading), streams_from: u64::MAX, ..Self::of(image, options) };
         Ok((core, recovered))
     }
 
-    /// Lets a moment pass, in which the copies are heard, by this thread or by another.
+    /// Lets a moment pass, in which the replicas are heard, by this thread or by another.
     pub(crate) fn listen(&self) {
         if let Some(leading) = &self.leading
             && !leading.listen(&self.image, MOMENT)
@@ -69,7 +69,7 @@ impl Core {
         }
     }
 
-    /// A copy joins, over this connection; a new one if there is an id for it.
+    /// A replica joins, over this connection; a new one if there is an id for it.
     pub(crate) fn join(
         &self,
         link: Link,
@@ -81,7 +81,7 @@ impl Core {
     ) -> Result<(usize, Box<dyn fabric::Receiver>)> {
         let Some(leading) = &self.leading else {
             let next = "make a replicated one, and append its records there";
-            return Err(Error::NotReplicated { what: "take a copy in", next });
+            return Err(Error::NotReplicated { what: "take a replica in", next });
         };
         let (log, segment_bytes, segments) = {
             let space = self.image.space();

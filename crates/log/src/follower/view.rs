@@ -2,7 +2,7 @@
 
 use pmem::{ChecksumKey, Observer, RegionInfo};
 
-use super::Place;
+use crate::at::At;
 use crate::circle::Circle;
 use crate::error::{Error, Result};
 use crate::front::{Front, REGION_KIND, WATERMARK_BYTES, decode};
@@ -69,18 +69,18 @@ impl View {
         let extents: Vec<(u64, u64)> = extents.iter().enumerate().map(of_extent).collect();
         let room = extents.iter().map(|e| e.1).sum::<u64>();
         superline.validate(front, offset, name, room.saturating_mul(superline.segment_bytes))?;
-        if superline.is_copy() {
-            return Err(Error::IsACopy { region: name.to_owned() });
+        if superline.is_replica() {
+            return Err(Error::IsReplica { region: name.to_owned() });
         }
         let key = observer.checksum_key(offset).derived(superline.id);
-        let has_watermark = front == Front::Two && !superline.is_copy();
+        let has_watermark = front == Front::Two && !superline.is_replica();
         let marked = if has_watermark { decode(&key, &watermark, superline.head_lsn) } else { 0 };
         Ok(Self { key, circle: superline.circle(), superline, extents, marked })
     }
 
-    pub(super) fn head(&self) -> Place {
+    pub(super) fn head(&self) -> At {
         let Superline { head_lsn: lsn, head_position: position, head_epoch: epoch, .. } = self.superline;
-        Place { lsn, position, epoch }
+        At { lsn, position, epoch }
     }
 
     pub(super) fn durable(&self) -> u64 {
@@ -92,12 +92,12 @@ impl View {
     // ---- where things stand, as `Geometry` for the writer -----------------------------------------------------
 
     pub(super) fn offset(&self, segment: u64) -> u64 {
-        let mut place = self.circle.place(segment);
+        let mut index = self.circle.physical(segment);
         for &(offset, segments) in &self.extents {
-            if place < segments {
-                return offset + place * self.superline.segment_bytes;
+            if index < segments {
+                return offset + index * self.superline.segment_bytes;
             }
-            place -= segments;
+            index -= segments;
         }
         unreachable!("the superline was validated against the region")
     }

@@ -1,4 +1,4 @@
-//! What only a replicated log has: its copies.
+//! What only a replicated log has: its replicas.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use crate::Lsn;
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::recovery::Recovered;
-use crate::replicate::{CopyState, Leading, Link, number};
+use crate::replicate::{Leading, Link, ReplicaHealth, number};
 use crate::threads::{AckThread, Returning};
 
 impl Log {
-    /// The log of a leader, which hears its copies by these, and where they come back from.
+    /// The log of a leader, which hears its replicas by these, and where they come back from.
     pub(crate) fn leading(
         core: Core,
         found: Recovered,
@@ -29,7 +29,7 @@ impl Log {
         log
     }
 
-    /// Something arrived from a copy.
+    /// Something arrived from a replica.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn on_event(&self, peer: usize, event: fabric::Event) {
         if let Some(leading) = &self.core.leading {
@@ -37,7 +37,7 @@ impl Log {
         }
     }
 
-    /// Gives up the copies that have not acknowledged for too long.
+    /// Gives up the replicas that have not acknowledged for too long.
     #[cfg(test)]
     pub(crate) fn give_up_late(&self) {
         if let Some(leading) = &self.core.leading {
@@ -51,29 +51,29 @@ impl Log {
         self.core.leading.as_ref().map_or(0, Leading::last_step)
     }
 
-    /// The id of the leader's own copy, if it is one.
+    /// The id of the leader's own replica, if it is one.
     #[must_use]
-    pub fn own_copy(&self) -> Option<u64> {
+    pub fn own_replica(&self) -> Option<u64> {
         self.core.leading.as_ref().and_then(Leading::own)
     }
 
-    /// The other copies of a replicated log, in no order: id, how it is doing, through which record it has all.
-    pub fn copies(&self) -> Vec<(u64, CopyState, Lsn)> {
+    /// The other replicas of a replicated log, in no order: id, how it is doing, through which record it has all.
+    pub fn replicas(&self) -> Vec<(u64, ReplicaHealth, Lsn)> {
         let states = self.core.leading.as_ref().map(Leading::states).unwrap_or_default();
         states.into_iter().map(|(id, state, lsn)| (id, state, Lsn(lsn))).collect()
     }
 
-    /// The ids of all copies of a replicated log, those that are lost and the leader's own included, and how many of them must have a record. None and 0 if it has no other copies.
+    /// The ids of all replicas of a replicated log, those that are lost and the leader's own included, and how many of them must have a record. None and 0 if it has no other replicas.
     pub fn members(&self) -> (Vec<u64>, u32) {
         self.core.leading.as_ref().map(Leading::members).unwrap_or_default()
     }
 
-    /// Takes a copy in while the log is used: one that was given up and is there again, or a new one, which a [`Replica`](crate::Replica) serves at this address. It is repaired, and
-    /// counts from when this returns. Appends go on meanwhile, but for the moment in which it becomes live. With a new one a log has a copy more;
+    /// Takes a replica in while the log is used: one that was given up and is there again, or a new one, which a [`Replica`](crate::Replica) serves at this address. It is repaired, and
+    /// counts from when this returns. Appends go on meanwhile, but for the moment in which it becomes live. With a new one a log has a replica more;
     /// the write quorum stays.
     ///
     /// # Errors
-    /// [`Error::Copy`] if it cannot join, which changes nothing; [`Error::Fenced`], [`Error::QuorumLost`]; those of the network.
+    /// [`Error::Replica`] if it cannot join, which changes nothing; [`Error::Fenced`], [`Error::QuorumLost`]; those of the network.
     pub fn join(&self, address: &str, trust: &fabric::Options) -> Result<()> {
         let connection = fabric::connect(address, trust, None)?;
         let fabric::Connection { sender, receiver, access, .. } = connection;
@@ -89,21 +89,21 @@ impl Log {
         Ok(())
     }
 
-    /// A copy of this log may be back at this address: it is looked for there soon, and from then on now and then, and joins again if it is one that the log has.
+    /// A replica of this log may be back at this address: it is looked for there soon, and from then on now and then, and joins again if it is one that the log has.
     pub fn expect_at(&self, address: &str) {
         if let Some(returning) = &self.returning {
             returning.knows(address);
         }
     }
 
-    /// Where the live copies are reached, by their [ids](Self::copies), but for the leader's own.
+    /// Where the live replicas are reached, by their [ids](Self::replicas), but for the leader's own.
     #[must_use]
     pub fn addresses(&self) -> Vec<(u64, String)> {
         self.core.leading.as_ref().map(Leading::addresses).unwrap_or_default()
     }
 
-    /// A copy is not one of the log's any more: it was lost for good, and does not count among those that must be read when the log is opened. By its
-    /// [id](Self::copies).
+    /// A replica is not one of the log's any more: it was lost for good, and does not count among those that must be read when the log is opened. By its
+    /// [id](Self::replicas).
     ///
     /// # Errors
     /// [`Error::Limit`] if the write quorum needs it; as [`join`](Self::join).
@@ -115,8 +115,8 @@ impl Log {
         match &self.core.leading {
             Some(leading) => leading.remove(&self.core.image, id, pump),
             None => {
-                let next = "it has no other copies";
-                Err(Error::NotReplicated { what: "remove a copy", next })
+                let next = "it has no other replicas";
+                Err(Error::NotReplicated { what: "remove a replica", next })
             }
         }
     }

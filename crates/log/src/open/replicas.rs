@@ -12,31 +12,31 @@ use crate::handle::Log;
 use crate::options::Options;
 use crate::recovery::Recovered;
 use crate::replicate::candidate::{Candidate, Elected, Link, Lost, Make, Stand};
-use crate::replicate::copy::Copy;
 use crate::replicate::leading::{Clock, FlushOrder, Manner};
 use crate::replicate::members::Layout;
+use crate::replicate::stored::StoredReplica;
 use crate::replicate::takeover::Taken;
 use crate::replicate::{number, open_or_create};
 
-/// Where the copies of a log are, and how many must have a record before it counts as durable.
+/// Where the replicas of a log are, and how many must have a record before it counts as durable.
 ///
 /// ```no_run
 /// # fn main() -> cairn_log::Result<()> {
 /// use cairn_log::{Options, Replicas, fabric};
 /// let secret = fabric::Secret::new(&std::fs::read("/etc/cairn/secret").unwrap())?;
-/// let copies = Replicas::new()
+/// let replicas = Replicas::new()
 ///     .local("/mnt/pmem/orders.log")     // one of the three; leave it out, and all of them are elsewhere
 ///     .at("backup-1:7400")
 ///     .at("backup-2:7400")
 ///     .write_quorum(2)                   // any one of them may be lost
 ///     .trust(fabric::Options { secret: Some(secret), ..Default::default() });
-/// let (log, found) = Options::new().open_replicated(&copies)?;
+/// let (log, found) = Options::new().open_replicated(&replicas)?;
 /// # Ok(()) }
 /// ```
 ///
-/// Leader and copies reach each other by TCP, or by the [`transport`](fabric::Options::transport) that all of them are told. With the feature `libfabric` one is
-/// `"libfabric:verbs".parse()`, which is RDMA: then the leader's device writes records into the copies, whose processors check and flush them. It does so where a copy is in
-/// memory: on devdax or tmpfs. A copy in a file is written by its process, since no sync would find what a device wrote there; so is one on fsdax, as long as the kernel
+/// Leader and replicas reach each other by TCP, or by the [`transport`](fabric::Options::transport) that all of them are told. With the feature `libfabric` one is
+/// `"libfabric:verbs".parse()`, which is RDMA: then the leader's device writes records into the replicas, whose processors check and flush them. It does so where a replica is in
+/// memory: on devdax or tmpfs. A replica in a file is written by its process, since no sync would find what a device wrote there; so is one on fsdax, as long as the kernel
 /// lets no device have such pages for good.
 #[derive(Clone, Debug)]
 pub struct Replicas {
@@ -61,7 +61,7 @@ impl Default for Replicas {
 }
 
 impl Replicas {
-    /// No copies yet. A copy is given up that has not acknowledged for two seconds.
+    /// No replicas yet. A replica is given up that has not acknowledged for two seconds.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -80,45 +80,45 @@ impl Replicas {
         }
     }
 
-    /// The copy in the pool at this path is the leader's own. Without one the leader keeps the log in memory, and only the others are durable.
+    /// The replica in the pool at this path is the leader's own. Without one the leader keeps the log in memory, and only the others are durable.
     #[must_use]
     pub fn local(self, path: impl AsRef<Path>) -> Self {
         Self { local: Some(path.as_ref().to_owned()), ..self }
     }
 
-    /// A copy that a [`Replica`](crate::Replica) serves at this address, host and port.
+    /// A replica that a [`Replica`](crate::Replica) serves at this address, host and port.
     #[must_use]
     pub fn at(mut self, address: &str) -> Self {
         self.addresses.push(address.to_owned());
         self
     }
 
-    /// How many copies must have a record, for a new log; by default all of them. With `n` copies and a quorum of `w`, `n - w` may be lost while
+    /// How many replicas must have a record, for a new log; by default all of them. With `n` replicas and a quorum of `w`, `n - w` may be lost while
     /// the log goes on, and `w - 1` without losing a record.
     #[must_use]
-    pub fn write_quorum(self, copies: u32) -> Self {
-        Self { write_quorum: Some(copies), ..self }
+    pub fn write_quorum(self, replicas: u32) -> Self {
+        Self { write_quorum: Some(replicas), ..self }
     }
 
-    /// How leader and copies know each other, and by which transport they reach each other.
+    /// How leader and replicas know each other, and by which transport they reach each other.
     #[must_use]
     pub fn trust(self, options: fabric::Options) -> Self {
         Self { trust: options, ..self }
     }
 
-    /// When the leader's own copy is flushed.
+    /// When the leader's own replica is flushed.
     #[must_use]
     pub fn order(self, order: FlushOrder) -> Self {
         Self { order, ..self }
     }
 
-    /// A copy that has not acknowledged for so long is given up.
+    /// A replica that has not acknowledged for so long is given up.
     #[must_use]
     pub fn timeout(self, limit: Duration) -> Self {
         Self { timeout: limit, ..self }
     }
 
-    /// How long opening waits for a copy's answer: what is asked there can be to read the whole log. 30 s by default.
+    /// How long opening waits for a replica's answer: what is asked there can be to read the whole log. 30 s by default.
     #[must_use]
     pub fn open_timeout(self, limit: Duration) -> Self {
         Self { open_timeout: limit, ..self }
@@ -132,14 +132,14 @@ impl Replicas {
         Self { owner: Some(owner), term, ..self }
     }
 
-    /// Opens although a record may be lost that was acknowledged ([`Error::InDoubt`]): for copies that will never come back.
+    /// Opens although a record may be lost that was acknowledged ([`Error::InDoubt`]): for replicas that will never come back.
     #[must_use]
     pub fn accept_doubt(self, accept: bool) -> Self {
         Self { accept_doubt: accept, ..self }
     }
 
-    /// The copy of this [id](crate::ReplicaStatus::id) is lost for good, with its medium: a new, empty one of those that are named takes its place when the log is opened; the write
-    /// quorum stays, and all the other copies must be there. For logs that cannot be opened without it; of an open one [`Log::join`] and [`Log::remove`] do the same. Once for each. A copy that was
+    /// The replica of this [id](crate::ReplicaStatus::id) is lost for good, with its medium: a new, empty one of those that are named takes its place when the log is opened; the write
+    /// quorum stays, and all the other replicas must be there. For logs that cannot be opened without it; of an open one [`Log::join`] and [`Log::remove`] do the same. Once for each. A replica that was
     /// said to be lost must never be served again: it does not know that it is not one any more.
     #[must_use]
     pub fn lost(mut self, id: u64) -> Self {
@@ -147,8 +147,8 @@ impl Replicas {
         self
     }
 
-    /// A log is [made](Options::create_replicated) of copies that a making was cut short of, too: none of them has ever had a record. Only if no other log can have named them its own
-    /// meanwhile, as a copy that was about to join one looks the same: a caller that says this knows that there is none.
+    /// A log is [made](Options::create_replicated) of replicas that a making was cut short of, too: none of them has ever had a record. Only if no other log can have named them its own
+    /// meanwhile, as a replica that was about to join one looks the same: a caller that says this knows that there is none.
     #[must_use]
     pub fn make_again(self, again: bool) -> Self {
         Self { again, ..self }
@@ -156,7 +156,7 @@ impl Replicas {
 }
 
 impl Options {
-    /// Makes a log with these copies, all of which have to be there and empty.
+    /// Makes a log with these replicas, all of which have to be there and empty.
     ///
     /// # Errors
     /// [`Error::QuorumUnavailable`] if they are not; [`Error::Limit`]; those of the pool and of the network.
@@ -175,7 +175,7 @@ impl Options {
         lead(self, replicas, Some(make)).map(|(log, _)| log)
     }
 
-    /// Takes a log over, as its leader: the previous leader is fenced, the copies that can be reached are repaired, and nothing that was acknowledged is missing.
+    /// Takes a log over, as its leader: the previous leader is fenced, the replicas that can be reached are repaired, and nothing that was acknowledged is missing.
     ///
     /// # Errors
     /// [`Error::QuorumUnavailable`], [`Error::InDoubt`], [`Error::Unrecoverable`], [`Error::Fenced`]; those of the pool and of the network.
@@ -200,7 +200,7 @@ fn lead(options: &Options, replicas: &Replicas, make: Option<Make>) -> Result<(L
     let failpoints = options.failpoints();
     let is_new = make.is_some();
     let (pool, temporary) = image_pool(options, replicas.local.as_deref())?;
-    let image = Copy::open(&pool, failpoints)?;
+    let image = StoredReplica::open(&pool, failpoints)?;
     let mut links = Vec::new();
     let (mut receivers, mut away) = (Vec::new(), Vec::new());
     for address in &replicas.addresses {
@@ -212,8 +212,8 @@ fn lead(options: &Options, replicas: &Replicas, make: Option<Make>) -> Result<(L
             }
             Err(error) if is_new => return Err(error.into()),
             Err(error) => {
-                tracing::warn!(address, %error, "a copy is not reached");
-                away.push(Away { copy: address.clone(), why: error.to_string(), answered: false });
+                tracing::warn!(address, %error, "a replica is not reached");
+                away.push(Away { replica: address.clone(), why: error.to_string(), answered: false });
             }
         }
     }
@@ -232,13 +232,13 @@ fn lead(options: &Options, replicas: &Replicas, make: Option<Make>) -> Result<(L
         other => other,
     })?;
     drop(temporary); // its file has no name any more, and goes when the pool is closed
-    let receivers = elected.links.iter().map(|(copy, _)| receivers[copy - 1].take()).collect();
+    let receivers = elected.links.iter().map(|(replica, _)| receivers[replica - 1].take()).collect();
     let manner = Manner { order: replicas.order, timeout: replicas.timeout, clock: clock() };
     let (core, recovered) = Core::lead(elected, manner, options)?;
     Ok((Log::leading(core, recovered, receivers, &replicas.addresses, &replicas.trust), recovered))
 }
 
-/// The pool of the leader's image: its own copy, or a file that is gone when it is closed.
+/// The pool of the leader's image: its own replica, or a file that is gone when it is closed.
 fn image_pool(options: &Options, local: Option<&Path>) -> Result<(pmem::Pool, Option<tempfile::TempDir>)> {
     if let Some(path) = local {
         return Ok((open_or_create(&options.pool, path)?, None));
@@ -254,7 +254,7 @@ fn image_pool(options: &Options, local: Option<&Path>) -> Result<(pmem::Pool, Op
 /// Longest wait without a look at the clock.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Brings a candidate what its copies say until it is elected.
+/// Brings a candidate what its replicas say until it is elected.
 fn hear_out(
     mut candidate: Candidate,
     taken: Option<Taken>,
@@ -280,11 +280,11 @@ fn take(
             return Ok(taken);
         }
         let mut quiet = true;
-        for (at, place) in receivers.iter_mut().enumerate() {
-            let Some(receiver) = place else { continue };
+        for (at, slot) in receivers.iter_mut().enumerate() {
+            let Some(receiver) = slot else { continue };
             let Ok(Some(event)) = receiver.poll(Duration::ZERO) else { continue };
             if matches!(event, Event::Closed(_)) {
-                *place = None;
+                *slot = None;
             }
             quiet = false;
             since = Instant::now();

@@ -1,7 +1,7 @@
-//! The thread that hears the copies: one that waits for them anyway. A thread of its own would be woken for each acknowledgement, and wake the one that waits:
-//! two switches where one is enough, and where processors are few these are most of what a further copy costs.
+//! The thread that hears the replicas: one that waits for them anyway. A thread of its own would be woken for each acknowledgement, and wake the one that waits:
+//! two switches where one is enough, and where processors are few these are most of what a further replica costs.
 //!
-//! All receivers are one thing, the *ears*. A thread that has to wait takes them if they are there, waits for the copies itself, and goes on when it has heard enough; one that
+//! All receivers are one thing, the *ears*. A thread that has to wait takes them if they are there, waits for the replicas itself, and goes on when it has heard enough; one that
 //! finds them taken sleeps, and is woken by the thread that hears. While no thread waits, a thread of its own takes them now and then: so connections that end,
 //! leaders that are shut out, and acknowledgements of what was only posted, are heard.
 //!
@@ -10,7 +10,7 @@
 //!
 //! * A thread has the ears. A thread that gives them back, or has news, does so with the lock held, and wakes the sleepers that it concerns.
 //! * A sleeper was called to take them, and has not looked yet. It looks with the lock held: takes them, or calls another.
-//! * No copy lacks anything, but the leader's own image does. The thread that flushes it is awake, and has news.
+//! * No replica lacks anything, but the leader's own image does. The thread that flushes it is awake, and has news.
 
 use std::thread::Thread;
 use std::time::Duration;
@@ -24,10 +24,10 @@ use crate::failpoints::Step;
 #[cfg(test)]
 mod tests;
 
-/// Events of one copy before the next has its turn.
+/// Events of one replica before the next has its turn.
 const EVENTS_MAX: usize = 256;
 
-/// The receiver of one copy.
+/// The receiver of one replica.
 struct Ear {
     peer: usize,
     receiver: Box<dyn Receiver>,
@@ -35,12 +35,12 @@ struct Ear {
     awaited: bool,
 }
 
-/// The receivers of all copies: with the thread that hears.
+/// The receivers of all replicas: with the thread that hears.
 #[derive(Default)]
 pub(super) struct Ears(Vec<Ear>);
 
 impl Ears {
-    /// Chooses the copies to wait for: those that were sent to last, which answer last. False if no copy lacks anything.
+    /// Chooses the replicas to wait for: those that were sent to last, which answer last. False if no replica lacks anything.
     fn choose(&mut self, group: &Group, until: Until) -> bool {
         let Some(Lacking { through, mut heard }) = group.lacking(until) else { return false };
         for ear in self.0.iter_mut().rev() {
@@ -123,7 +123,7 @@ impl Turn {
         Some(ears)
     }
 
-    /// If no thread has the ears, or will: calls a sleeper that a copy keeps waiting, to take them.
+    /// If no thread has the ears, or will: calls a sleeper that a replica keeps waiting, to take them.
     fn call(&mut self, group: &Group) {
         let is_heard = self.ears.is_none() || self.sleepers.iter().any(|s| s.woken == Woken::Called);
         if is_heard || group.skips(Step::HandOn) {
@@ -152,7 +152,7 @@ impl Acks {
         Self(Mutex::new(Turn { ears: Some(Ears::default()), ..Turn::default() }), Condvar::new())
     }
 
-    /// One more copy.
+    /// One more replica.
     pub(super) fn add(&self, peer: usize, receiver: Box<dyn Receiver>) {
         self.0.lock().joined.push(Ear { peer, receiver, awaited: false });
     }
@@ -186,7 +186,7 @@ impl Acks {
         at.map_or(Woken::No, |at| turn.sleepers.swap_remove(at).woken)
     }
 
-    /// The thread that has the ears goes on hearing: false if nothing is missing that a copy says.
+    /// The thread that has the ears goes on hearing: false if nothing is missing that a replica says.
     pub(super) fn go_on(&self, group: &Group, ears: &mut Ears, until: Until) -> bool {
         ears.0.append(&mut self.0.lock().joined);
         ears.choose(group, until)
@@ -199,12 +199,12 @@ impl Acks {
         self.heard();
     }
 
-    /// A thread has heard a copy, or has stopped hearing them.
+    /// A thread has heard a replica, or has stopped hearing them.
     pub(super) fn heard(&self) {
         self.1.notify_all();
     }
 
-    /// Sleeps while another thread hears the copies, until it has heard something, and no longer than that.
+    /// Sleeps while another thread hears the replicas, until it has heard something, and no longer than that.
     pub(super) fn pause(&self, limit: Duration) {
         let mut turn = self.0.lock();
         if turn.ears.is_none() {

@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 use fabric::{Event, Sender};
 
 use super::at::Span;
-use super::copy::Copy;
 use super::members::{Config, Layout};
-use super::message::{Formed, FromCopy, Reply, Request, ToCopy, WIRE_VERSION, decode, encode};
+use super::message::{Formed, FromReplica, Reply, Request, ToReplica, WIRE_VERSION, decode, encode};
+use super::stored::StoredReplica;
 use super::takeover::{Command, Heard, Plan, Progress, Taken, Takeover};
 use crate::error::{Away, Error, Result};
 use crate::failpoints::{Failpoints, Step};
@@ -15,10 +15,10 @@ use crate::raw::{self, Claim};
 
 /// The leader's own session at its image.
 const OWN: u64 = u64::MAX;
-/// Reads of one copy under way at once.
+/// Reads of one replica under way at once.
 const READS: usize = 8;
 
-/// The way to a copy.
+/// The way to a replica.
 pub(crate) struct Link {
     pub(super) id: u64,
     /// For messages.
@@ -38,13 +38,13 @@ impl Link {
     /// Sends a request; the answer has this number.
     pub(super) fn ask(&mut self, request: Request) -> fabric::Result<u32> {
         self.call = self.call.wrapping_add(1);
-        self.sender.send(&encode(&ToCopy { call: self.call, request }))?;
+        self.sender.send(&encode(&ToReplica { call: self.call, request }))?;
         self.sender.flush()?;
         Ok(self.call)
     }
 }
 
-/// Where a copy is reached.
+/// Where a replica is reached.
 enum Reach {
     Image,
     Link(Link),
@@ -61,19 +61,19 @@ pub(crate) struct Stand {
     pub(crate) make: Option<Make>,
     /// The id of the image, if it has none yet.
     pub(crate) image_id: u64,
-    /// It is on a medium that lasts: it can be one of the log's copies.
+    /// It is on a medium that lasts: it can be one of the log's replicas.
     pub(crate) image_counts: bool,
     pub(crate) accept_doubt: bool,
-    /// Copies that will never come back, and the ids of new ones that are to take their places.
+    /// Replicas that will never come back, and the ids of new ones that are to take their places.
     pub(crate) lost: Vec<Lost>,
     pub(crate) failpoints: Failpoints,
 }
 
-/// A copy that is lost for good.
+/// A replica that is lost for good.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lost {
     pub(crate) id: u64,
-    /// Of a new copy, if an empty one is found.
+    /// Of a new replica, if an empty one is found.
     pub(crate) new_id: u64,
 }
 
@@ -81,28 +81,28 @@ pub(crate) struct Lost {
 pub(crate) struct Make {
     pub(crate) layout: Layout,
     pub(crate) write_quorum: u32,
-    /// Of the copies, in the order of the links.
+    /// Of the replicas, in the order of the links.
     pub(crate) ids: Vec<u64>,
-    /// Copies may be there already of a making that was cut short.
+    /// Replicas may be there already of a making that was cut short.
     pub(crate) again: bool,
 }
 
 enum Stage {
-    /// Each copy is asked what it is; those that have not answered.
+    /// Each replica is asked what it is; those that have not answered.
     Look(Vec<usize>),
-    /// New copies are told of which log they are.
+    /// New replicas are told of which log they are.
     Format(Vec<usize>),
     Take(Box<Takeover>),
 }
 
-/// A candidate. The image is copy 0, the links are those behind it.
+/// A candidate. The image is replica 0, the links are those behind it.
 pub(crate) struct Candidate {
     stand: Stand,
     stage: Stage,
-    image: Copy,
-    copies: Vec<Reach>,
+    image: StoredReplica,
+    replicas: Vec<Reach>,
     formed: Vec<Option<Formed>>,
-    /// Copies that take no part any more.
+    /// Replicas that take no part any more.
     away: Vec<Away>,
     epoch: u32,
 }
@@ -113,79 +113,80 @@ pub(crate) struct Elected {
     pub(crate) epoch: u32,
     /// Whose it is.
     pub(crate) owner: u64,
-    /// The id of the image, if it is one of the copies that count.
+    /// The id of the image, if it is one of the replicas that count.
     pub(crate) own: Option<u64>,
-    pub(crate) image: Copy,
-    /// The ways to the copies that are live, with their numbers.
+    pub(crate) image: StoredReplica,
+    /// The ways to the replicas that are live, with their numbers.
     pub(crate) links: Vec<(usize, Link)>,
 }
 
 impl Candidate {
-    /// Begins: asks which copies are there. What the links are given as ids is nothing yet.
+    /// Begins: asks which replicas are there. What the links are given as ids is nothing yet.
     ///
     /// # Errors
     /// Those of the image; with no links the takeover may be over at once, too.
-    pub(crate) fn stand(stand: Stand, image: Copy, links: Vec<Link>) -> Result<(Self, Option<Taken>)> {
-        let copies: Vec<Reach> = std::iter::once(Reach::Image).chain(links.into_iter().map(Reach::Link)).collect();
-        let formed = vec![None; copies.len()];
-        let waiting = (1..copies.len()).collect();
-        let mut this = Self { stand, stage: Stage::Look(waiting), image, copies, formed, away: Vec::new(), epoch: 0 };
-        this.formed[0] = this.image.log().map(super::copy::Log::formed);
-        for copy in 1..this.copies.len() {
-            if let Some(heard) = this.ask(copy, Request::Look { version: WIRE_VERSION })? {
-                this.looked(copy, heard)?;
+    pub(crate) fn stand(stand: Stand, image: StoredReplica, links: Vec<Link>) -> Result<(Self, Option<Taken>)> {
+        let replicas: Vec<Reach> = std::iter::once(Reach::Image).chain(links.into_iter().map(Reach::Link)).collect();
+        let formed = vec![None; replicas.len()];
+        let waiting = (1..replicas.len()).collect();
+        let mut this = Self { stand, stage: Stage::Look(waiting), image, replicas, formed, away: Vec::new(), epoch: 0 };
+        this.formed[0] = this.image.log().map(super::stored::Log::formed);
+        for replica in 1..this.replicas.len() {
+            if let Some(heard) = this.ask(replica, Request::Look { version: WIRE_VERSION })? {
+                this.looked(replica, heard)?;
             }
         }
-        let taken = if this.copies.len() == 1 { this.who_is_there()? } else { None };
+        let taken = if this.replicas.len() == 1 { this.who_is_there()? } else { None };
         Ok((this, taken))
     }
 
-    /// Something arrived from a copy.
-    pub(crate) fn on_event(&mut self, copy: usize, event: Event) -> Result<Option<Taken>> {
+    /// Something arrived from a replica.
+    pub(crate) fn on_event(&mut self, replica: usize, event: Event) -> Result<Option<Taken>> {
         let heard = match event {
-            Event::Message(bytes) => match decode::<FromCopy>(&bytes) {
-                Some(FromCopy::Answer { call, reply }) => match self.copies.get(copy) {
+            Event::Message(bytes) => match decode::<FromReplica>(&bytes) {
+                Some(FromReplica::Answer { call, reply }) => match self.replicas.get(replica) {
                     Some(Reach::Link(link)) if link.call == call => Heard::Reply(reply),
                     _ => return Ok(None),
                 },
-                Some(FromCopy::Fenced { epoch, owner }) => Heard::Reply(Reply::Refused { promised: epoch, owner }),
-                None => self.give_up(copy, "it sent what makes no sense".into()),
+                Some(FromReplica::Fenced { epoch, owner }) => Heard::Reply(Reply::Refused { promised: epoch, owner }),
+                None => self.give_up(replica, "it sent what makes no sense".into()),
             },
-            Event::Read { tag, bytes } => match self.read(copy, tag, &bytes)? {
+            Event::Read { tag, bytes } => match self.read(replica, tag, &bytes)? {
                 Some(heard) => heard,
                 None => return Ok(None),
             },
-            Event::Closed(reason) => self.give_up(copy, reason.to_string()),
+            Event::Closed(reason) => self.give_up(replica, reason.to_string()),
             _ => return Ok(None),
         };
-        self.heard(copy, heard)
+        self.heard(replica, heard)
     }
 
-    /// Nothing came for too long: the copies that were asked are lost.
+    /// Nothing came for too long: the replicas that were asked are lost.
     pub(crate) fn on_timeout(&mut self) -> Result<Option<Taken>> {
         let waiting = match &self.stage {
             Stage::Look(waiting) | Stage::Format(waiting) => waiting.clone(),
             Stage::Take(takeover) => takeover.waiting().to_vec(),
         };
-        for copy in waiting {
-            let heard = self.give_up(copy, "it did not answer in time".into());
-            if let Some(taken) = self.heard(copy, heard)? {
+        for replica in waiting {
+            let heard = self.give_up(replica, "it did not answer in time".into());
+            if let Some(taken) = self.heard(replica, heard)? {
                 return Ok(Some(taken));
             }
         }
         Ok(None)
     }
 
-    /// The image and the ways to the live copies.
+    /// The image and the ways to the live replicas.
     pub(crate) fn finish(self, taken: Taken) -> Elected {
-        let member = |copy: usize| self.formed[copy].as_ref().map(|f| f.me).filter(|me| taken.config.ids.contains(me));
+        let member =
+            |replica: usize| self.formed[replica].as_ref().map(|f| f.me).filter(|me| taken.config.ids.contains(me));
         let own = member(0);
         let mut links = Vec::new();
-        for (copy, reach) in self.copies.into_iter().enumerate() {
-            // A copy of this log that is none of those that count was repaired, and makes no quorum.
-            if let (Reach::Link(mut link), Some(id), true) = (reach, member(copy), taken.live.contains(&copy)) {
+        for (replica, reach) in self.replicas.into_iter().enumerate() {
+            // A replica of this log that is none of those that count was repaired, and makes no quorum.
+            if let (Reach::Link(mut link), Some(id), true) = (reach, member(replica), taken.live.contains(&replica)) {
                 link.id = id;
-                links.push((copy, link));
+                links.push((replica, link));
             }
         }
         Elected { taken, epoch: self.epoch, owner: self.stand.owner, own, image: self.image, links }
@@ -193,14 +194,14 @@ impl Candidate {
 
     // ---- who is there -----------------------------------------------------------------------------------------
 
-    fn heard(&mut self, copy: usize, heard: Heard) -> Result<Option<Taken>> {
+    fn heard(&mut self, replica: usize, heard: Heard) -> Result<Option<Taken>> {
         match &mut self.stage {
-            Stage::Look(_) | Stage::Format(_) => self.looked(copy, heard),
+            Stage::Look(_) | Stage::Format(_) => self.looked(replica, heard),
             Stage::Take(takeover) => {
                 let why = if let Heard::Reply(Reply::Failed { why }) = &heard { Some(why.clone()) } else { None };
-                let progress = takeover.hear(copy, heard);
+                let progress = takeover.hear(replica, heard);
                 if let Some(why) = why {
-                    self.without(copy, &why, true);
+                    self.without(replica, &why, true);
                 }
                 match progress? {
                     Progress::Ask(commands) => self.run(commands.into()),
@@ -210,86 +211,86 @@ impl Candidate {
         }
     }
 
-    fn looked(&mut self, copy: usize, heard: Heard) -> Result<Option<Taken>> {
+    fn looked(&mut self, replica: usize, heard: Heard) -> Result<Option<Taken>> {
         match heard {
-            Heard::Reply(Reply::State(state)) => self.formed[copy] = state.formed,
-            Heard::Reply(Reply::Failed { why }) => drop(self.refused(copy, why)),
+            Heard::Reply(Reply::State(state)) => self.formed[replica] = state.formed,
+            Heard::Reply(Reply::Failed { why }) => drop(self.refused(replica, why)),
             _ => {}
         }
         let (Stage::Look(waiting) | Stage::Format(waiting)) = &mut self.stage else { return Ok(None) };
-        waiting.retain(|&w| w != copy);
+        waiting.retain(|&w| w != replica);
         if !waiting.is_empty() {
             return Ok(None);
         }
         if matches!(self.stage, Stage::Look(_)) { self.who_is_there() } else { self.take() }
     }
 
-    fn gone(&self, copy: usize) -> bool {
-        matches!(self.copies[copy], Reach::Gone)
+    fn gone(&self, replica: usize) -> bool {
+        matches!(self.replicas[replica], Reach::Gone)
     }
 
-    /// Every copy has said what it is, or is lost.
+    /// Every replica has said what it is, or is lost.
     fn who_is_there(&mut self) -> Result<Option<Taken>> {
-        let found = (1..self.copies.len()).filter(|&c| !self.gone(c)).count();
+        let found = (1..self.replicas.len()).filter(|&c| !self.gone(c)).count();
         let unavailable = |why| Error::QuorumUnavailable { why, found, missing: Vec::new(), away: Vec::new() };
         let Some(make) = &self.stand.make else {
             let Some(layout) = self.formed.iter().flatten().map(|f| f.layout).next() else {
                 return Err(unavailable("none that was reached is one of a log"));
             };
             let mut new_ids = self.stand.lost.iter().map(|lost| lost.new_id).collect::<VecDeque<u64>>();
-            // This machine's own copy says which log it is: one of another log, at an address that it should not have, is not in the way.
+            // This machine's own replica says which log it is: one of another log, at an address that it should not have, is not in the way.
             let knows = self.formed[0].is_some();
             if !knows {
                 let id = if self.stand.image_counts { new_ids.pop_front() } else { None };
                 self.format_image(layout, id.unwrap_or(self.stand.image_id))?;
             }
             let mut formats = Vec::new();
-            for copy in 1..self.copies.len() {
-                match self.formed[copy].as_ref().map(|f| f.layout) {
-                    _ if self.gone(copy) => {}
+            for replica in 1..self.replicas.len() {
+                match self.formed[replica].as_ref().map(|f| f.layout) {
+                    _ if self.gone(replica) => {}
                     Some(its) if its == layout => {}
                     Some(its) => {
                         let why = format!("it is of log {:x}, others are of log {:x}", its.log, layout.log);
                         if !knows {
-                            return Err(Error::Copy { copy: self.name(copy), why });
+                            return Err(Error::Replica { replica: self.name(replica), why });
                         }
-                        self.formed[copy] = None;
-                        drop(self.give_up(copy, why));
+                        self.formed[replica] = None;
+                        drop(self.give_up(replica, why));
                     }
                     None => match new_ids.pop_front() {
-                        Some(me) => formats.push((copy, Request::Format { layout, me })),
-                        None => drop(self.give_up(copy, "it is new: let it join when the log is open".into())),
+                        Some(me) => formats.push((replica, Request::Format { layout, me })),
+                        None => drop(self.give_up(replica, "it is new: let it join when the log is open".into())),
                     },
                 }
             }
             return self.format(formats);
         };
-        // A copy that no leader has installed a log on has had no record. With one that was cut short there is a log, to be opened.
+        // A replica that no leader has installed a log on has had no record. With one that was cut short there is a log, to be opened.
         let is_new = |formed: &Formed| make.again && formed.log_epoch == 0 && formed.config.is_none();
-        if found + 1 < self.copies.len() || !self.formed.iter().flatten().all(is_new) || make.ids.len() != found {
-            return Err(unavailable("a log is made only of new copies, and of all of them"));
+        if found + 1 < self.replicas.len() || !self.formed.iter().flatten().all(is_new) || make.ids.len() != found {
+            return Err(unavailable("a log is made only of new replicas, and of all of them"));
         }
         let begun = self.formed.iter().flatten().map(|formed| formed.layout).next();
         let (layout, ids) = (begun.unwrap_or(make.layout), make.ids.clone());
         if self.formed.iter().flatten().any(|formed| formed.layout != layout) {
-            return Err(unavailable("its copies are of makings of several logs that were cut short"));
+            return Err(unavailable("its replicas are of makings of several logs that were cut short"));
         }
         if self.formed[0].is_none() {
             self.format_image(layout, self.stand.image_id)?;
         }
-        let format = |copy: usize| (copy, Request::Format { layout, me: ids[copy - 1] });
-        self.format((1..self.copies.len()).filter(|&copy| self.formed[copy].is_none()).map(format).collect())
+        let format = |replica: usize| (replica, Request::Format { layout, me: ids[replica - 1] });
+        self.format((1..self.replicas.len()).filter(|&replica| self.formed[replica].is_none()).map(format).collect())
     }
 
-    /// New copies become copies of the log; then the takeover begins.
+    /// New replicas become replicas of the log; then the takeover begins.
     fn format(&mut self, formats: Vec<(usize, Request)>) -> Result<Option<Taken>> {
         if formats.is_empty() {
             return self.take();
         }
-        self.stage = Stage::Format(formats.iter().map(|(copy, _)| *copy).collect());
-        for (copy, request) in formats {
-            if let Some(heard) = self.ask(copy, request)?
-                && let Some(taken) = self.looked(copy, heard)?
+        self.stage = Stage::Format(formats.iter().map(|(replica, _)| *replica).collect());
+        for (replica, request) in formats {
+            if let Some(heard) = self.ask(replica, request)?
+                && let Some(taken) = self.looked(replica, heard)?
             {
                 return Ok(Some(taken));
             }
@@ -300,30 +301,30 @@ impl Candidate {
     fn format_image(&mut self, layout: Layout, me: u64) -> Result<()> {
         match self.image.answer(OWN, &Request::Format { layout, me })?.reply {
             Reply::State(state) => self.formed[0] = state.formed,
-            other => return Err(Error::Copy { copy: "this machine".into(), why: format!("{other:?}") }),
+            other => return Err(Error::Replica { replica: "this machine".into(), why: format!("{other:?}") }),
         }
         Ok(())
     }
 
-    fn name(&self, copy: usize) -> String {
-        match &self.copies[copy] {
+    fn name(&self, replica: usize) -> String {
+        match &self.replicas[replica] {
             Reach::Link(link) => link.name.clone(),
             Reach::Image => "this machine".into(),
-            Reach::Gone => format!("place {copy}"),
+            Reach::Gone => format!("replica {replica}"),
         }
     }
 
     /// Begins the takeover itself.
     fn take(&mut self) -> Result<Option<Taken>> {
         let ids: Vec<u64> = self.formed.iter().map(|f| f.as_ref().map_or(0, |f| f.me)).collect();
-        for (copy, &id) in ids.iter().enumerate() {
-            if id != 0 && ids[..copy].contains(&id) {
-                return Err(Error::TwiceACopy { id });
+        for (replica, &id) in ids.iter().enumerate() {
+            if id != 0 && ids[..replica].contains(&id) {
+                return Err(Error::ReplicaTwice { id });
             }
         }
         if self.stand.make.is_some() && self.formed.iter().any(Option::is_none) {
             let found = self.formed.iter().flatten().count();
-            let why = "a log is made only of new copies, and of all of them";
+            let why = "a log is made only of new replicas, and of all of them";
             return Err(Error::QuorumUnavailable { why, found, missing: Vec::new(), away: Vec::new() });
         }
         let make = self.stand.make.as_ref().map(|make| {
@@ -347,27 +348,27 @@ impl Candidate {
 
     // ---- commands ---------------------------------------------------------------------------------------------
 
-    fn give_up(&mut self, copy: usize, why: String) -> Heard {
-        self.without(copy, &why, false);
+    fn give_up(&mut self, replica: usize, why: String) -> Heard {
+        self.without(replica, &why, false);
         Heard::Lost(why)
     }
 
     /// It is there, may be one of the log's, and takes no part.
-    fn refused(&mut self, copy: usize, why: String) -> Heard {
-        self.without(copy, &why, true);
+    fn refused(&mut self, replica: usize, why: String) -> Heard {
+        self.without(replica, &why, true);
         Heard::Lost(why)
     }
 
-    fn without(&mut self, copy: usize, why: &str, answered: bool) {
-        if let Some(reach) = self.copies.get_mut(copy)
+    fn without(&mut self, replica: usize, why: &str, answered: bool) {
+        if let Some(reach) = self.replicas.get_mut(replica)
             && let Reach::Link(link) = std::mem::replace(reach, Reach::Gone)
         {
-            tracing::warn!(copy = link.name, why, "a copy of the log takes no part any more");
-            self.away.push(Away { copy: link.name, why: why.to_owned(), answered });
+            tracing::warn!(replica = link.name, why, "a replica of the log takes no part any more");
+            self.away.push(Away { replica: link.name, why: why.to_owned(), answered });
         }
     }
 
-    /// Copies that take no part, and why.
+    /// Replicas that take no part, and why.
     pub(crate) fn away(&self) -> &[Away] {
         &self.away
     }
@@ -375,13 +376,13 @@ impl Candidate {
     /// Carries commands out, and those that come of the image's answers.
     fn run(&mut self, mut commands: VecDeque<Command>) -> Result<Option<Taken>> {
         while let Some(command) = commands.pop_front() {
-            let (copy, heard) = match command {
-                Command::Ask(copy, request) => (copy, self.ask(copy, request)?),
-                Command::Fetch(copy, spans) => (copy, self.fetch(copy, spans)),
-                Command::Push(copy, spans) => (copy, self.push(copy, &spans)?),
+            let (replica, heard) = match command {
+                Command::Ask(replica, request) => (replica, self.ask(replica, request)?),
+                Command::Fetch(replica, spans) => (replica, self.fetch(replica, spans)),
+                Command::Push(replica, spans) => (replica, self.push(replica, &spans)?),
             };
             let (Some(heard), Stage::Take(takeover)) = (heard, &mut self.stage) else { continue };
-            match takeover.hear(copy, heard)? {
+            match takeover.hear(replica, heard)? {
                 Progress::Ask(more) => commands.extend(more),
                 Progress::Taken(taken) => return Ok(Some(taken)),
             }
@@ -389,12 +390,12 @@ impl Candidate {
         Ok(None)
     }
 
-    fn ask(&mut self, copy: usize, request: Request) -> Result<Option<Heard>> {
-        Ok(match self.copies.get_mut(copy) {
+    fn ask(&mut self, replica: usize, request: Request) -> Result<Option<Heard>> {
+        Ok(match self.replicas.get_mut(replica) {
             Some(Reach::Image) => Some(Heard::Reply(self.image.answer(OWN, &request)?.reply)),
             Some(Reach::Link(link)) => match link.ask(request) {
                 Ok(_) => None,
-                Err(error) => Some(self.give_up(copy, error.to_string())),
+                Err(error) => Some(self.give_up(replica, error.to_string())),
             },
             _ => Some(Heard::Lost("it was lost before".into())),
         })
@@ -402,68 +403,68 @@ impl Candidate {
 
     // ---- pieces -----------------------------------------------------------------------------------------------
 
-    /// The place of a piece in the pool of the image, and in every copy's window.
-    fn place(&self, span: Span) -> Option<(u64, u64)> {
+    /// The offset of a piece in the pool of the image, and in every replica's window.
+    fn locate(&self, span: Span) -> Option<(u64, u64)> {
         let log = self.image.log()?;
         let offset = log.geometry.locate(span.from);
         Some((offset, offset - log.geometry.offset(0)))
     }
 
-    fn fetch(&mut self, copy: usize, spans: Vec<Span>) -> Option<Heard> {
-        let Some(Reach::Link(link)) = self.copies.get_mut(copy) else {
+    fn fetch(&mut self, replica: usize, spans: Vec<Span>) -> Option<Heard> {
+        let Some(Reach::Link(link)) = self.replicas.get_mut(replica) else {
             return Some(Heard::Lost("it was lost before".into()));
         };
         link.to_read = spans.into();
-        self.read_more(copy)
+        self.read_more(replica)
     }
 
-    fn read_more(&mut self, copy: usize) -> Option<Heard> {
+    fn read_more(&mut self, replica: usize) -> Option<Heard> {
         loop {
-            let Some(Reach::Link(link)) = self.copies.get(copy) else { return None };
+            let Some(Reach::Link(link)) = self.replicas.get(replica) else { return None };
             let next = link.to_read.front().copied().filter(|_| link.reading.len() < READS);
             let Some(span) = next else { break };
-            let (_, offset) = self.place(span)?;
-            let Some(Reach::Link(link)) = self.copies.get_mut(copy) else { return None };
+            let (_, offset) = self.locate(span)?;
+            let Some(Reach::Link(link)) = self.replicas.get_mut(replica) else { return None };
             link.call = link.call.wrapping_add(1);
             let tag = link.call;
             if let Err(error) = link.sender.read(offset, (span.to - span.from) as u32, tag) {
-                return Some(self.give_up(copy, error.to_string()));
+                return Some(self.give_up(replica, error.to_string()));
             }
             link.to_read.pop_front();
             link.reading.push((tag, span));
         }
-        let Some(Reach::Link(link)) = self.copies.get_mut(copy) else { return None };
+        let Some(Reach::Link(link)) = self.replicas.get_mut(replica) else { return None };
         if link.reading.is_empty() {
             return Some(Heard::Fetched);
         }
         match link.sender.flush() {
             Ok(()) => None,
-            Err(error) => Some(self.give_up(copy, error.to_string())),
+            Err(error) => Some(self.give_up(replica, error.to_string())),
         }
     }
 
-    fn read(&mut self, copy: usize, tag: u32, bytes: &[u8]) -> Result<Option<Heard>> {
-        let Some(Reach::Link(link)) = self.copies.get_mut(copy) else { return Ok(None) };
+    fn read(&mut self, replica: usize, tag: u32, bytes: &[u8]) -> Result<Option<Heard>> {
+        let Some(Reach::Link(link)) = self.replicas.get_mut(replica) else { return Ok(None) };
         let Some(at) = link.reading.iter().position(|(t, _)| *t == tag) else { return Ok(None) };
         let (_, span) = link.reading.swap_remove(at);
         if span.to - span.from != bytes.len() as u64 {
-            return Ok(Some(self.give_up(copy, "it sent another number of bytes than was asked for".into())));
+            return Ok(Some(self.give_up(replica, "it sent another number of bytes than was asked for".into())));
         }
-        if let Some((offset, _)) = self.place(span) {
+        if let Some((offset, _)) = self.locate(span) {
             raw::bytes_mut(Claim::Opening, &self.image, self.image.pool(), offset, bytes.len() as u64)?
                 .copy_from_slice(bytes);
         }
-        Ok(self.read_more(copy))
+        Ok(self.read_more(replica))
     }
 
-    fn push(&mut self, copy: usize, spans: &[Span]) -> Result<Option<Heard>> {
+    fn push(&mut self, replica: usize, spans: &[Span]) -> Result<Option<Heard>> {
         for &span in spans {
-            let Some((offset, at)) = self.place(span) else { return Ok(None) };
+            let Some((offset, at)) = self.locate(span) else { return Ok(None) };
             let bytes = raw::bytes(Claim::Opening, &self.image, self.image.pool(), offset, span.to - span.from)?;
-            let Some(Reach::Link(link)) = self.copies.get_mut(copy) else { return Ok(None) };
+            let Some(Reach::Link(link)) = self.replicas.get_mut(replica) else { return Ok(None) };
             if let Err(error) = link.sender.write(at, bytes) {
-                // The question behind it finds the copy gone.
-                let _: Heard = self.give_up(copy, error.to_string());
+                // The question behind it finds the replica gone.
+                let _: Heard = self.give_up(replica, error.to_string());
                 return Ok(None);
             }
         }

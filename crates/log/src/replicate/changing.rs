@@ -1,4 +1,4 @@
-//! Which copies there are changes while a leader leads: by two installations, the first of them joint. `docs/replication.md` says why.
+//! Which replicas there are changes while a leader leads: by two installations, the first of them joint. `docs/replication.md` says why.
 
 use super::at::At;
 use super::group::Over;
@@ -10,11 +10,11 @@ use crate::failpoints::Step;
 use crate::image::Image;
 
 impl Leading {
-    /// A copy is not one of the log's any more.
+    /// A replica is not one of the log's any more.
     pub(crate) fn remove(&self, image: &Image, id: u64, pump: &mut dyn FnMut()) -> Result<()> {
         if self.own == Some(id) {
             let next = "let another machine lead, and remove it there";
-            return Err(Error::Replicated { what: "remove the copy of its leader", next });
+            return Err(Error::Replicated { what: "remove the replica of its leader", next });
         }
         let mut posting = self.posting.lock();
         self.rest(image, pump)?;
@@ -33,13 +33,13 @@ impl Leading {
         self.change(&mut posting, head, &next, pump)
     }
 
-    /// The configuration on the way from one to these copies.
+    /// The configuration on the way from one to these replicas.
     pub(super) fn joint(&self, config: &Config, ids: Vec<u64>) -> Config {
         let joint = config.towards(ids);
         if self.group.lock().skips(Step::JointFirst) { Config { before: None, ..joint } } else { joint }
     }
 
-    /// An error if the live copies cannot write both configurations, before any copy has heard of the second.
+    /// An error if the live replicas cannot write both configurations, before any replica has heard of the second.
     pub(super) fn can_change(&self, next: &Config) -> Result<()> {
         let group = self.group.lock();
         let live = group.live_ids();
@@ -47,7 +47,7 @@ impl Leading {
         if next.can_write(has) || group.skips(Step::CanChange) {
             return Ok(());
         }
-        let why = "too few of the copies that would be left are live: nothing was changed";
+        let why = "too few of the replicas that would be left are live: nothing was changed";
         let missing = next.ids.iter().copied().filter(|&id| !has(id)).collect();
         Err(Error::QuorumUnavailable {
             why,
@@ -57,7 +57,7 @@ impl Leading {
         })
     }
 
-    /// All live copies, and the own image, go over to a joint configuration, and when a write quorum of both has it, to the copies behind the change.
+    /// All live replicas, and the own image, go over to a joint configuration, and when a write quorum of both has it, to the replicas behind the change.
     /// Nothing if they are there already.
     pub(super) fn change(
         &self,
@@ -73,7 +73,7 @@ impl Leading {
         if config.before.is_some() { self.install(posting, head, &config.concluded(), pump) } else { Ok(()) }
     }
 
-    /// Tells all live copies, but one that joins, which knows it, and the own image, which copies there are now. Nothing is under way meanwhile: the caller holds the posting. If too few know it in
+    /// Tells all live replicas, but one that joins, which knows it, and the own image, which replicas there are now. Nothing is under way meanwhile: the caller holds the posting. If too few know it in
     /// the end, of either group if it is joint, it is not certain which there are: then this leader is at its end, and a takeover finds out.
     fn install(&self, posting: &mut Posting, head: At, config: &Config, pump: &mut dyn FnMut()) -> Result<()> {
         let (end, origin) = (posting.end, self.promise.lock().get().origin(self.epoch));
@@ -92,7 +92,7 @@ impl Leading {
             self.check()?;
             if (self.clock)().saturating_sub(started) > self.timeout.as_micros() as u64 {
                 for peer in waiting {
-                    let why = "it does not say that it knows the copies".into();
+                    let why = "it does not say that it knows the replicas".into();
                     self.given_up(&mut self.group.lock(), peer, why);
                 }
             }

@@ -1,19 +1,19 @@
-//! Is a copy that no process serves as its leaders left it?
+//! Is a replica that no process serves as its leaders left it?
 
 use pmem::Pool;
 
-use super::copy::{Copy, Log};
 use super::replica::ReplicaStatus;
+use super::stored::{Log, StoredReplica};
 use crate::Lsn;
 use crate::error::{Error, Result};
 use crate::failpoints::Failpoints;
 use crate::recovery::Walk;
 
-/// What is in a copy of a log.
+/// What is in a replica of a log.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
-pub struct CheckedCopy {
-    /// What it is a copy of.
+pub struct CheckedReplica {
+    /// What it is a replica of.
     pub status: ReplicaStatus,
     /// Records of the program that stand in it, one behind the other, each read and whole.
     pub records: u64,
@@ -22,22 +22,22 @@ pub struct CheckedCopy {
     /// The first that does not.
     pub next: Lsn,
     /// Something stands behind them, which says of no record that it was durable: what a leader was writing when it stopped, or the last records, damaged since. The other
-    /// copies tell, when the log is opened.
+    /// replicas tell, when the log is opened.
     pub in_doubt: bool,
 }
 
-/// Reads every record of the copy in a region of a pool, and changes nothing; `None` if it is a new one, of no log yet.
+/// Reads every record of the replica in a region of a pool, and changes nothing; `None` if it is a new one, of no log yet.
 ///
 /// # Errors
-/// [`Error::Lost`] if records are missing that were durable, by what stands behind them; [`Error::NotALog`], [`Error::BadSuperline`] and those of the pool for a copy that
+/// [`Error::Lost`] if records are missing that were durable, by what stands behind them; [`Error::NotALog`], [`Error::BadSuperline`] and those of the pool for a replica that
 /// cannot be read.
-pub fn check_copy(pool: &Pool, region: &str) -> Result<Option<CheckedCopy>> {
-    let copy = Copy::open_in(pool, region, Failpoints::default())?;
-    copy.log().map(|log| log.check(pool)).transpose()
+pub fn check_replica(pool: &Pool, region: &str) -> Result<Option<CheckedReplica>> {
+    let replica = StoredReplica::open_in(pool, region, Failpoints::default())?;
+    replica.log().map(|log| log.check(pool)).transpose()
 }
 
 impl Log {
-    fn check(&self, pool: &Pool) -> Result<CheckedCopy> {
+    fn check(&self, pool: &Pool) -> Result<CheckedReplica> {
         let mut reader = self.reader(pool);
         let walk = reader.walk()?;
         let Walk { lsn, position, epoch, records, bytes, .. } = walk;
@@ -46,6 +46,6 @@ impl Log {
         if through >= lsn {
             return Err(Error::Lost { lsn: Lsn(lsn), offset: self.geometry.locate(position), through: Lsn(through) });
         }
-        Ok(CheckedCopy { status: ReplicaStatus::of(&self.formed()), records, bytes, next: Lsn(lsn), in_doubt })
+        Ok(CheckedReplica { status: ReplicaStatus::of(&self.formed()), records, bytes, next: Lsn(lsn), in_doubt })
     }
 }

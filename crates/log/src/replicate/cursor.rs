@@ -1,22 +1,22 @@
-//! Reading a copy in the process that serves it: what is committed, in order.
+//! Reading a replica in the process that serves it: what is committed, in order.
 //!
-//! A copy knows what is committed by what leaders say: each record names what was durable when it was written, and a head has only such records before it. Through
-//! there a copy that a leader has repaired holds what every later leader will find, so nothing that was read is ever taken back.
+//! A replica knows what is committed by what leaders say: each record names what was durable when it was written, and a head has only such records before it. Through
+//! there a replica that a leader has repaired holds what every later leader will find, so nothing that was read is ever taken back.
 
 use pmem::Pool;
 
 use super::at::At;
-use super::copy::Log;
+use super::stored::Log;
 use crate::Lsn;
 use crate::error::{Error, Result};
 
-/// How far a [`Replica`](crate::Replica)'s copy was read.
+/// How far a [`Replica`](crate::Replica) was read.
 ///
 /// ```no_run
 /// # fn main() -> cairn_log::Result<()> {
 /// # let trust = cairn_log::fabric::Options::default();
 /// use cairn_log::{Replica, Cursor};
-/// let replica = Replica::serve_read(&pmem::Options::new(), "/mnt/pmem/orders.copy", "0.0.0.0:7400", trust)?;
+/// let replica = Replica::serve_read(&pmem::Options::new(), "/mnt/pmem/orders.replica", "0.0.0.0:7400", trust)?;
 /// let mut cursor = Cursor::default();
 /// loop {
 ///     let seen = replica.news();
@@ -32,7 +32,7 @@ use crate::error::{Error, Result};
 pub struct Cursor(Option<At>);
 
 impl Cursor {
-    /// If the copy is `held` for its reader, records that it has not read may be missing for one reason alone: a leader began with a log that begins behind them.
+    /// If the replica is `held` for its reader, records that it has not read may be missing for one reason alone: a leader began with a log that begins behind them.
     pub(super) fn read(&mut self, pool: &Pool, log: &Log, most: usize, held: bool) -> Result<Vec<(Lsn, Vec<u8>)>> {
         let head = log.head();
         if let Some(at) = self.0.filter(|at| held && at.lsn < head.lsn) {

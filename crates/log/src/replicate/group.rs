@@ -1,7 +1,7 @@
-//! A leader's copies while it leads: which copy has which records, what is committed, which have failed. A state machine: acknowledgements, losses and time
+//! A leader's replicas while it leads: which replica has which records, what is committed, which have failed. A state machine: acknowledgements, losses and time
 //! come in.
 //!
-//! A batch is a range of records that was claimed for a force, and posted to every live copy in the order of its records. It is committed when the leader's own
+//! A batch is a range of records that was claimed for a force, and posted to every live replica in the order of its records. It is committed when the leader's own
 //! image has it, if that counts, and a write quorum; and all batches before it are.
 
 use std::collections::VecDeque;
@@ -9,9 +9,9 @@ use std::collections::VecDeque;
 use crate::failpoints::{Failpoints, Step};
 use crate::window::Claimed;
 
-/// How a copy is doing.
+/// How a replica is doing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CopyState {
+pub enum ReplicaHealth {
     /// It has every record that was forced, or is about to.
     Live,
     /// It was given up, for this reason. It counts again when it was repaired.
@@ -20,7 +20,7 @@ pub enum CopyState {
 
 struct Peer {
     id: u64,
-    state: CopyState,
+    state: ReplicaHealth,
     /// It has all records through this one.
     acked: u64,
     /// It knows that the log begins here, or further on: a position.
@@ -42,18 +42,18 @@ enum Local {
     Done,
 }
 
-/// What of the copies a thread waits for. Also over once nothing is committed any more.
+/// What of the replicas a thread waits for. Also over once nothing is committed any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Until {
     /// Everything through this record is committed.
     Committed(u64),
-    /// Enough copies have it, whatever the leader's own image has.
+    /// Enough replicas have it, whatever the leader's own image has.
     Remote(u64),
-    /// Every live copy knows that the log begins at this position, or further on.
+    /// Every live replica knows that the log begins at this position, or further on.
     Head(u64),
 }
 
-/// What copies lack: any of `heard` of those that are behind `through` has to say something first.
+/// What replicas lack: any of `heard` of those that are behind `through` has to say something first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Lacking {
     pub(super) through: u64,
@@ -69,7 +69,7 @@ struct Batch {
 
 pub(super) struct Group {
     peers: Vec<Peer>,
-    /// The leader's own image is one of the copies that count.
+    /// The leader's own image is one of the replicas that count.
     counts: bool,
     write_quorum: usize,
     batches: VecDeque<Batch>,
@@ -85,8 +85,8 @@ pub(super) struct Advance {
 }
 
 impl Group {
-    /// The remote copies that are live, all through record `last` and with the head at `head`. With too few of them it is over before it begins: there may be
-    /// no copy whose loss would show it.
+    /// The remote replicas that are live, all through record `last` and with the head at `head`. With too few of them it is over before it begins: there may be
+    /// no replica whose loss would show it.
     pub(super) fn new(
         ids: &[u64],
         last: u64,
@@ -95,7 +95,7 @@ impl Group {
         write_quorum: usize,
         failpoints: Failpoints,
     ) -> Self {
-        let peer = |&id| Peer { id, state: CopyState::Live, acked: last, head };
+        let peer = |&id| Peer { id, state: ReplicaHealth::Live, acked: last, head };
         let live = ids.len() + usize::from(counts);
         let too_few = live < write_quorum && !failpoints.skips(Step::WriteQuorum);
         Self {
@@ -117,18 +117,18 @@ impl Group {
     }
 
     pub(super) fn live(&self) -> impl Iterator<Item = usize> + '_ {
-        (0..self.peers.len()).filter(|&p| self.peers[p].state == CopyState::Live)
+        (0..self.peers.len()).filter(|&p| self.peers[p].state == ReplicaHealth::Live)
     }
 
     pub(super) fn is_live(&self, peer: usize) -> bool {
-        self.peers[peer].state == CopyState::Live
+        self.peers[peer].state == ReplicaHealth::Live
     }
 
     pub(super) fn live_ids(&self) -> Vec<u64> {
         self.live().map(|p| self.peers[p].id).collect()
     }
 
-    pub(super) fn states(&self) -> Vec<(u64, CopyState, u64)> {
+    pub(super) fn states(&self) -> Vec<(u64, ReplicaHealth, u64)> {
         self.peers.iter().filter(|p| p.id != 0).map(|p| (p.id, p.state.clone(), p.acked)).collect()
     }
 
@@ -138,7 +138,7 @@ impl Group {
 
     // ---- batches ----------------------------------------------------------------------------------------------
 
-    /// A batch was posted to all live copies, behind those before it.
+    /// A batch was posted to all live replicas, behind those before it.
     pub(super) fn posted(&mut self, claimed: Claimed, now: u64) {
         self.batches.push_back(Batch { claimed, local: Local::Nobody, posted: now });
     }
@@ -166,7 +166,7 @@ impl Group {
         self.advance()
     }
 
-    /// True if enough copies have this batch and all before it, whatever the leader's own image has.
+    /// True if enough replicas have this batch and all before it, whatever the leader's own image has.
     pub(super) fn has_remote(&self, through: u64) -> bool {
         let needed = self.write_quorum - usize::from(self.counts).min(self.write_quorum);
         self.over.is_some() || self.have(through) >= needed
@@ -192,10 +192,10 @@ impl Group {
 
     // ---- waiting ----------------------------------------------------------------------------------------------
 
-    /// What copies lack for that; none if it is nothing, whatever the leader's own image lacks.
+    /// What replicas lack for that; none if it is nothing, whatever the leader's own image lacks.
     ///
-    /// A batch that lacks `k` acknowledgements, of the `m` live copies that have not given theirs, lacks one at least of any `m - k + 1` of them: to hear those alone is
-    /// never too late, and wakes a thread once where each acknowledgement would. That many are as many as the live copies exceed what is needed, and one. Only the
+    /// A batch that lacks `k` acknowledgements, of the `m` live replicas that have not given theirs, lacks one at least of any `m - k + 1` of them: to hear those alone is
+    /// never too late, and wakes a thread once where each acknowledgement would. That many are as many as the live replicas exceed what is needed, and one. Only the
     /// first batch that lacks any counts: those behind it lack as much.
     pub(super) fn lacking(&self, until: Until) -> Option<Lacking> {
         let (Until::Committed(lsn) | Until::Remote(lsn)) = until else {
@@ -214,61 +214,61 @@ impl Group {
         None
     }
 
-    /// A live copy that does not have this record.
+    /// A live replica that does not have this record.
     pub(super) fn is_behind(&self, peer: usize, lsn: u64) -> bool {
         self.is_live(peer) && self.peers[peer].acked < lsn
     }
 
-    /// How many live copies have this record.
+    /// How many live replicas have this record.
     fn have(&self, lsn: u64) -> usize {
         self.live().filter(|&p| self.peers[p].acked >= lsn).count()
     }
 
-    // ---- copies -----------------------------------------------------------------------------------------------
+    // ---- replicas ----------------------------------------------------------------------------------------
 
-    /// The record that a copy acknowledges with these low bits of its number. It is not far behind the one before.
+    /// The record that a replica acknowledges with these low bits of its number. It is not far behind the one before.
     pub(super) fn lsn_of(&self, peer: usize, low: u32) -> u64 {
         let acked = self.peers[peer].acked;
         let further = low.wrapping_sub(acked as u32);
         if further < 1 << 31 { acked + u64::from(further) } else { acked }
     }
 
-    /// A copy has all records through `lsn`.
+    /// A replica has all records through `lsn`.
     pub(super) fn acknowledged(&mut self, peer: usize, lsn: u64) -> Advance {
         let peer = &mut self.peers[peer];
-        if peer.state == CopyState::Live {
+        if peer.state == ReplicaHealth::Live {
             peer.acked = peer.acked.max(lsn);
         }
         self.advance()
     }
 
-    /// A copy knows where the log begins.
+    /// A replica knows where the log begins.
     pub(super) fn head_moved(&mut self, peer: usize, position: u64) {
         self.peers[peer].head = self.peers[peer].head.max(position);
     }
 
-    /// True if every live copy knows that the log begins here or further on: only then what is before is used again.
+    /// True if every live replica knows that the log begins here or further on: only then what is before is used again.
     pub(super) fn all_know_head(&self, position: u64) -> bool {
         self.live().all(|p| self.peers[p].head >= position)
     }
 
-    /// The live copies that do not know it.
+    /// The live replicas that do not know it.
     pub(super) fn live_without_head(&self, position: u64) -> Vec<usize> {
         self.live().filter(|&p| self.peers[p].head < position).collect()
     }
 
-    /// How many live copies there are beyond those that a write quorum needs.
+    /// How many live replicas there are beyond those that a write quorum needs.
     pub(super) fn spare(&self) -> usize {
         (self.live().count() + usize::from(self.counts)).saturating_sub(self.write_quorum)
     }
 
-    /// A copy is given up; returns whether it was live.
+    /// A replica is given up; returns whether it was live.
     pub(super) fn lost(&mut self, peer: usize, why: String) -> bool {
-        if self.peers[peer].state != CopyState::Live {
+        if self.peers[peer].state != ReplicaHealth::Live {
             return false;
         }
-        tracing::warn!(copy = %format_args!("{:x}", self.peers[peer].id), why, "a copy of the log is given up");
-        self.peers[peer].state = CopyState::Failed(why);
+        tracing::warn!(replica = %format_args!("{:x}", self.peers[peer].id), why, "a replica of the log is given up");
+        self.peers[peer].state = ReplicaHealth::Failed(why);
         let live = self.live().count() + usize::from(self.counts);
         if live < self.write_quorum && !self.failpoints.skips(Step::WriteQuorum) {
             self.over.get_or_insert(Over::QuorumLost { live, needed: self.write_quorum });
@@ -276,7 +276,7 @@ impl Group {
         true
     }
 
-    /// Another leader has the promise of a copy.
+    /// Another leader has the promise of a replica.
     pub(super) fn fenced(&mut self, epoch: u32, owner: u64) {
         self.over = Some(Over::Fenced { epoch, owner });
     }
@@ -286,26 +286,26 @@ impl Group {
         self.over.get_or_insert(over);
     }
 
-    /// The live copies that have not acknowledged what was posted before `posted`.
+    /// The live replicas that have not acknowledged what was posted before `posted`.
     pub(super) fn late(&self, posted: u64) -> Vec<usize> {
         let Some(late) = self.batches.iter().rev().find(|b| b.posted <= posted) else { return Vec::new() };
         self.live().filter(|&p| self.peers[p].acked < late.claimed.to()).collect()
     }
 
-    /// A copy that was repaired through record `last` is live, again or for the first time. Under a new number: what is still heard of it under the old one means
+    /// A replica that was repaired through record `last` is live, again or for the first time. Under a new number: what is still heard of it under the old one means
     /// nothing.
     pub(super) fn joined(&mut self, id: u64, last: u64, head: u64) -> usize {
         for old in self.peers.iter_mut().filter(|p| p.id == id) {
-            (old.id, old.state) = (0, CopyState::Failed("it came back".into()));
+            (old.id, old.state) = (0, ReplicaHealth::Failed("it came back".into()));
         }
-        self.peers.push(Peer { id, state: CopyState::Live, acked: last, head });
+        self.peers.push(Peer { id, state: ReplicaHealth::Live, acked: last, head });
         self.peers.len() - 1
     }
 
-    /// A copy is not one any more; the own image neither, if that was it.
+    /// A replica is not one any more; the own image neither, if that was it.
     pub(super) fn removed(&mut self, id: u64) {
         for peer in self.peers.iter_mut().filter(|p| p.id == id) {
-            (peer.id, peer.state) = (0, CopyState::Failed("it was removed".into()));
+            (peer.id, peer.state) = (0, ReplicaHealth::Failed("it was removed".into()));
         }
     }
 }
@@ -351,12 +351,12 @@ mod tests {
     }
 
     #[test]
-    fn lost_copies_do_not_count_and_too_few_end_it() {
+    fn lost_replicas_do_not_count_and_too_few_end_it() {
         let mut group = group(true, 2, 2);
         post(&mut group, 1, 1);
         assert!(group.lost(0, "gone".into()));
         assert!(!group.lost(0, "gone".into()));
-        assert_eq!(through(&group.acknowledged(0, 1)), None, "a late word of a copy that was given up");
+        assert_eq!(through(&group.acknowledged(0, 1)), None, "a late word of a replica that was given up");
         assert_eq!(group.over(), None);
         assert!(group.lost(1, "gone".into()));
         assert_eq!(group.over(), Some(Over::QuorumLost { live: 1, needed: 2 }));

@@ -1,14 +1,14 @@
-//! How a copy joins a log while its leader leads: one that was given up comes back, or a new one is taken in.
+//! How a replica joins a log while its leader leads: one that was given up comes back, or a new one is taken in.
 //!
 //! | step | others append meanwhile |
 //! |---|---|
 //! | it promises this leader's epoch: the leader before is shut out | yes |
-//! | a force without it: a write quorum still hears this leader, so no other leader has taken the log over with a promise that a copy lost with its medium | yes |
+//! | a force without it: a write quorum still hears this leader, so no other leader has taken the log over with a promise that a replica lost with its medium | yes |
 //! | pieces that differ are written into it, and compared again; then what came meanwhile, until that is little | yes |
 //! | when nothing is under way: the little that is left; it is told where the log begins and ends; all are told if it is a new one, twice: of both groups, then of the new one | no |
 //! | it is live | yes |
 //!
-//! It counts for nothing before the last step: a leader that fails on the way leaves a copy of an older epoch, or of none.
+//! It counts for nothing before the last step: a leader that fails on the way leaves a replica of an older epoch, or of none.
 
 use std::time::Duration;
 
@@ -19,19 +19,19 @@ use super::at::{PIECE, Span};
 use super::candidate::Link;
 use super::leading::{Leading, Posting};
 use super::members::{Config, Layout};
-use super::message::{DIGESTS, DIGESTS_MAX, Formed, FromCopy, Reply, Request, WIRE_VERSION, decode};
+use super::message::{DIGESTS, DIGESTS_MAX, Formed, FromReplica, Reply, Request, WIRE_VERSION, decode};
 use crate::Lsn;
 use crate::error::{Error, Result};
 use crate::failpoints::Step;
 use crate::image::Image;
 use crate::raw::{self, Claim};
 
-/// What may be left for the last step, in which no thread appends: a copy on a slow line takes it in a fraction of a second. Twice as much with each time that
+/// What may be left for the last step, in which no thread appends: a replica on a slow line takes it in a fraction of a second. Twice as much with each time that
 /// more has come meanwhile.
 const LAST_BYTES: u64 = 64 << 10;
 const PASSES_MAX: u32 = 8;
 
-/// A copy that joins, and the way to it.
+/// A replica that joins, and the way to it.
 pub(crate) struct Joining<'a> {
     pub(crate) image: &'a Image,
     pub(crate) leading: &'a Leading,
@@ -42,15 +42,15 @@ pub(crate) struct Joining<'a> {
     /// Lets time pass until something may have arrived.
     pub(crate) pump: &'a mut dyn FnMut(),
     pub(crate) timeout: Duration,
-    /// The log is being closed: no thread waits for the copy any more.
+    /// The log is being closed: no thread waits for the replica any more.
     pub(crate) is_over: &'a dyn Fn() -> bool,
 }
 
 impl Joining<'_> {
-    /// Joins; returns its number among the leader's copies, and how to hear it. Without an id for a new one only a copy that the log has comes back.
+    /// Joins; returns its number among the leader's replicas, and how to hear it. Without an id for a new one only a replica that the log has comes back.
     ///
     /// # Errors
-    /// [`Error::Copy`] if it cannot; those of a force; [`Error::QuorumLost`] if too few copies were left to be told of a new one.
+    /// [`Error::Replica`] if it cannot; those of a force; [`Error::QuorumLost`] if too few replicas were left to be told of a new one.
     pub(crate) fn join(mut self, layout: Layout, new_id: Option<u64>) -> Result<(usize, Box<dyn Receiver>)> {
         let leading = self.leading;
         let _alone = leading.joining.lock();
@@ -85,7 +85,7 @@ impl Joining<'_> {
         match new_id {
             Some(me) if found.is_none() => found = self.state(Request::Format { layout, me })?,
             None if !found.as_ref().is_some_and(is_one) => {
-                return Err(self.failed("it is none of the log's copies".into()));
+                return Err(self.failed("it is none of the log's replicas".into()));
             }
             // It has come back meanwhile, or was never away: to take its promise anew would end the connection that it is live by.
             None if found.as_ref().is_some_and(|formed| self.leading.group.lock().live_ids().contains(&formed.me)) => {
@@ -98,10 +98,10 @@ impl Joining<'_> {
             return Err(self.failed(format!("it is of log {:x}, not of {:x}", its.unwrap_or(0), layout.log)));
         }
         let (epoch, owner) = (self.leading.epoch, self.leading.owner);
-        self.state(Request::Promise { epoch, owner })?.ok_or_else(|| self.failed("it is no copy of a log".into()))
+        self.state(Request::Promise { epoch, owner })?.ok_or_else(|| self.failed("it is no replica of a log".into()))
     }
 
-    /// A record is durable without the copy that joins.
+    /// A record is durable without the replica that joins.
     fn confirm(&mut self) -> Result<()> {
         let lsn = (self.mark)()?;
         let since = (self.leading.clock)();
@@ -126,7 +126,7 @@ impl Joining<'_> {
     }
 
     fn failed(&self, why: String) -> Error {
-        Error::Copy { copy: self.link.name.clone(), why }
+        Error::Replica { replica: self.link.name.clone(), why }
     }
 
     /// The answer to a request.
@@ -135,10 +135,10 @@ impl Joining<'_> {
         let since = (self.leading.clock)();
         loop {
             match self.receiver.poll(Duration::from_millis(1))? {
-                Some(Event::Message(bytes)) => match decode::<FromCopy>(&bytes) {
-                    Some(FromCopy::Answer { call, reply }) if call == asked => return self.checked(reply),
-                    Some(FromCopy::Answer { call: 0, reply: Reply::Failed { why } }) => return Err(self.failed(why)),
-                    Some(FromCopy::Fenced { epoch, owner }) => return Err(Error::Fenced { epoch, owner }),
+                Some(Event::Message(bytes)) => match decode::<FromReplica>(&bytes) {
+                    Some(FromReplica::Answer { call, reply }) if call == asked => return self.checked(reply),
+                    Some(FromReplica::Answer { call: 0, reply: Reply::Failed { why } }) => return Err(self.failed(why)),
+                    Some(FromReplica::Fenced { epoch, owner }) => return Err(Error::Fenced { epoch, owner }),
                     Some(_) => {} // late, or twice
                     None => return Err(self.failed("it sent what makes no sense".into())),
                 },
@@ -190,7 +190,7 @@ impl Joining<'_> {
         Ok(())
     }
 
-    /// What was written is compared again: a copy that was told that it has a record counts as having it.
+    /// What was written is compared again: a replica that was told that it has a record counts as having it.
     fn repair_pieces(&mut self, span: Span) -> Result<()> {
         if self.write_differing(span)? && self.write_differing(span)? {
             return Err(self.failed("what was written into it is not what it has".into()));
@@ -224,7 +224,7 @@ impl Joining<'_> {
 
     // ---- the last step ----------------------------------------------------------------------------------------
 
-    /// It has everything before position `from`. No thread appends meanwhile, so none waits for it longer than for a copy that is live.
+    /// It has everything before position `from`. No thread appends meanwhile, so none waits for it longer than for a replica that is live.
     fn finish(mut self, mut posting: MutexGuard<'_, Posting>, from: u64) -> Result<(usize, Box<dyn Receiver>)> {
         let leading = self.leading;
         self.timeout = self.timeout.min(leading.timeout);
@@ -241,7 +241,7 @@ impl Joining<'_> {
         while posting.links.len() <= peer {
             posting.links.push(None);
         }
-        // It answers here, not where live copies are heard, until it has its link among theirs.
+        // It answers here, not where live replicas are heard, until it has its link among theirs.
         leading.change(&mut posting, head, &config, &mut self.pump)?;
         if config.before.is_some() {
             let config = leading.config.lock().clone();
@@ -262,7 +262,7 @@ impl Joining<'_> {
         }
     }
 
-    /// The copies there are, if it is one of them; else those with it, joint. Its answer may be lost: then it has this generation, and no other change does.
+    /// The replicas there are, if it is one of them; else those with it, joint. Its answer may be lost: then it has this generation, and no other change does.
     fn next_config(&self) -> Result<Config> {
         let (mut config, id) = (self.leading.config.lock(), self.link.id);
         if config.ids.contains(&id) {

@@ -1,4 +1,4 @@
-//! A log whose leader this is, while it leads: records go to all live copies as they are forced, and are durable when a write quorum has them.
+//! A log whose leader this is, while it leads: records go to all live replicas as they are forced, and are durable when a write quorum has them.
 //!
 //! Acknowledgements come in by [`Leading::on_event`], from a thread that waits for one ([`acks`](super::acks)), or from a simulator.
 
@@ -15,18 +15,18 @@ use super::at::At;
 use super::candidate::Link;
 use super::group::{Advance, Group, Over, Until};
 use super::members::{Config, Promise};
-use super::message::{FromCopy, Reply, Request, decode};
+use super::message::{FromReplica, Reply, Request, decode};
 use crate::error::{Error, Result};
 use crate::failpoints::Failpoints;
 use crate::image::Image;
 use crate::space::Geometry;
 
-/// When the leader's own image is flushed, beside the copies (Arcadia §5.3).
+/// When the leader's own image is flushed, beside the replicas (Arcadia §5.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlushOrder {
-    /// While the copies have theirs under way.
+    /// While the replicas have theirs under way.
     Beside,
-    /// When enough copies have acknowledged: best in the paper, where a flush evicts what the network card is about to read.
+    /// When enough replicas have acknowledged: best in the paper, where a flush evicts what the network card is about to read.
     After,
     /// Before anything is sent.
     Before,
@@ -38,7 +38,7 @@ pub(crate) type Clock = Box<dyn Fn() -> u64 + Send + Sync>;
 /// How a leader leads.
 pub(crate) struct Manner {
     pub(crate) order: FlushOrder,
-    /// A copy that has not acknowledged for so long is given up.
+    /// A replica that has not acknowledged for so long is given up.
     pub(crate) timeout: Duration,
     pub(crate) clock: Clock,
 }
@@ -47,25 +47,25 @@ pub(crate) struct Manner {
 pub(crate) struct Lead {
     pub(crate) links: Vec<Link>,
     pub(crate) config: Config,
-    /// The id of the leader's own image, if it is one of the copies.
+    /// The id of the leader's own image, if it is one of the replicas.
     pub(crate) own: Option<u64>,
     pub(crate) epoch: u32,
     pub(crate) owner: u64,
     pub(crate) manner: Manner,
 }
 
-/// The ways to the copies, and how far they were sent records.
+/// The ways to the replicas, and how far they were sent records.
 pub(super) struct Posting {
     pub(super) links: Vec<Option<Link>>,
     pub(super) end: At,
 }
 
-/// What a live copy was asked, and has not answered.
+/// What a live replica was asked, and has not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asked {
     /// To know that the log begins at this position.
     Head(u64),
-    /// To know which copies there are.
+    /// To know which replicas there are.
     Install,
 }
 
@@ -73,10 +73,10 @@ pub(crate) struct Leading {
     /// Held while records are claimed and posted.
     pub(super) posting: Mutex<Posting>,
     pub(super) group: Mutex<Group>,
-    /// One copy joins at a time: two connections to one would take its promise from each other.
+    /// One replica joins at a time: two connections to one would take its promise from each other.
     pub(super) joining: Mutex<()>,
     pub(super) acks: Acks,
-    /// What live copies were asked: copy, call, what for.
+    /// What live replicas were asked: replica, call, what for.
     pub(super) asked: Mutex<Vec<(usize, u32, Asked)>>,
     /// Of the leader's own image.
     pub(super) promise: Mutex<TwoSlot<Promise>>,
@@ -89,11 +89,11 @@ pub(crate) struct Leading {
     pub(super) order: FlushOrder,
     pub(crate) timeout: Duration,
     pub(super) clock: Clock,
-    /// First byte of the first segment in the pool: where the copies' windows begin.
+    /// First byte of the first segment in the pool: where the replicas' windows begin.
     pub(super) base: u64,
     pub(super) segment_bytes: u64,
     pub(super) segments: u64,
-    /// Bytes that may wait for one copy, besides the last batch.
+    /// Bytes that may wait for one replica, besides the last batch.
     pub(super) queue_bytes: usize,
     /// What was compared in the last step of the last join.
     #[cfg(test)]
@@ -102,9 +102,9 @@ pub(crate) struct Leading {
 
 /// Longest wait without a look at the clock.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);
-/// A copy that is needed is waited for so many times as long, before the space of old records is used again without it.
+/// A replica that is needed is waited for so many times as long, before the space of old records is used again without it.
 const HELD: u64 = 30;
-/// Bytes that may wait at the leader for one copy, at least: no thread is to wait for a slow one while the posting is held. One that lets more wait is given
+/// Bytes that may wait at the leader for one replica, at least: no thread is to wait for a slow one while the posting is held. One that lets more wait is given
 /// up.
 const QUEUE_MIN: u64 = 8 << 20;
 
@@ -148,7 +148,7 @@ impl Leading {
 
     // ---- wait and hear ----------------------------------------------------------------------------------------
 
-    /// One more copy is heard.
+    /// One more replica is heard.
     pub(crate) fn hears(&self, peer: usize, receiver: Box<dyn Receiver>) {
         self.acks.add(peer, receiver);
     }
@@ -167,7 +167,7 @@ impl Leading {
         self.acks.news(group, |until| self.is_there(image, group, until));
     }
 
-    /// Waits for a while until it is there, or nothing can be any more; false if it is not. Then copies that are late are given up, too.
+    /// Waits for a while until it is there, or nothing can be any more; false if it is not. Then replicas that are late are given up, too.
     pub(super) fn wait(&self, image: &Image, until: Until) -> bool {
         let there = self.hear_or_sleep(image, until);
         if !there {
@@ -195,7 +195,7 @@ impl Leading {
         true
     }
 
-    /// Hears the copies until it is there, and while there is something to hear.
+    /// Hears the replicas until it is there, and while there is something to hear.
     fn hear(&self, image: &Image, mut ears: Ears, until: Until) -> bool {
         loop {
             let heard = ears.hear(POLL_INTERVAL, |peer, event| self.on_event(image, peer, event));
@@ -216,14 +216,14 @@ impl Leading {
         true
     }
 
-    /// Waits while another thread hears the copies, until something has come, and no longer than that.
+    /// Waits while another thread hears the replicas, until something has come, and no longer than that.
     pub(crate) fn pause(&self, limit: Duration) {
         self.acks.pause(limit);
     }
 
-    // ---- copies that are lost ---------------------------------------------------------------------------------
+    // ---- replicas that are lost --------------------------------------------------------------------------
 
-    /// Gives up the copies that have not acknowledged for too long.
+    /// Gives up the replicas that have not acknowledged for too long.
     pub(crate) fn give_up_late(&self) {
         let limit = (self.clock)().checked_sub(self.timeout.as_micros() as u64);
         let Some(limit) = limit else { return };
@@ -233,7 +233,7 @@ impl Leading {
         }
     }
 
-    /// Drops the ways to copies that were given up, which closes them: no thread waits until such a one has taken everything.
+    /// Drops the ways to replicas that were given up, which closes them: no thread waits until such a one has taken everything.
     pub(super) fn reap(&self, links: &mut [Option<Link>]) {
         for (peer, link) in links.iter_mut().enumerate() {
             let is_live = link.is_none() || self.group.lock().is_live(peer);
@@ -287,24 +287,24 @@ impl Leading {
         self.acks.news(&group, |_| true);
     }
 
-    // ---- what comes from copies -------------------------------------------------------------------------------
+    // ---- what comes from replicas ------------------------------------------------------------------------
 
-    /// Something arrived from a copy.
+    /// Something arrived from a replica.
     pub(crate) fn on_event(&self, image: &Image, peer: usize, event: Event) {
         match event {
             Event::Written { imm } => {
                 self.advance(image, &mut self.group.lock(), |group| group.acknowledged(peer, group.lsn_of(peer, imm)));
             }
-            Event::Message(bytes) => match decode::<FromCopy>(&bytes) {
+            Event::Message(bytes) => match decode::<FromReplica>(&bytes) {
                 Some(
-                    FromCopy::Fenced { epoch, owner }
-                    | FromCopy::Answer { reply: Reply::Refused { promised: epoch, owner }, .. },
+                    FromReplica::Fenced { epoch, owner }
+                    | FromReplica::Answer { reply: Reply::Refused { promised: epoch, owner }, .. },
                 ) => self.refused(peer, epoch, owner),
-                Some(FromCopy::Answer { call, reply: Reply::HeadMoved | Reply::Installed }) => {
+                Some(FromReplica::Answer { call, reply: Reply::HeadMoved | Reply::Installed }) => {
                     self.answered(image, peer, call);
                 }
-                Some(FromCopy::Answer { reply: Reply::Failed { why }, .. }) => self.lose(peer, why),
-                Some(FromCopy::Answer { .. }) => {} // to what was asked before it was live
+                Some(FromReplica::Answer { reply: Reply::Failed { why }, .. }) => self.lose(peer, why),
+                Some(FromReplica::Answer { .. }) => {} // to what was asked before it was live
                 None => self.lose(peer, "it sent what makes no sense".into()),
             },
             Event::Closed(reason) => self.lose(peer, reason.to_string()),
@@ -322,7 +322,7 @@ impl Leading {
         self.news(image, group);
     }
 
-    /// A copy hears another session: of another leader, or of this one, over another connection.
+    /// A replica hears another session: of another leader, or of this one, over another connection.
     fn refused(&self, peer: usize, epoch: u32, owner: u64) {
         if (epoch, owner) == (self.epoch, self.owner) {
             self.lose(peer, "it was connected to once more".into());
@@ -333,7 +333,7 @@ impl Leading {
 
     // ---- the head ---------------------------------------------------------------------------------------------
 
-    /// Tells the live copies where the log begins, each once.
+    /// Tells the live replicas where the log begins, each once.
     pub(crate) fn post_head(&self, head: At) {
         let lacking = self.group.lock().live_without_head(head.position);
         let is_told = |peer: usize| {
@@ -384,13 +384,13 @@ impl Leading {
         }
     }
 
-    /// True if all live copies know that the log begins there.
+    /// True if all live replicas know that the log begins there.
     pub(crate) fn all_know_head(&self, position: u64) -> bool {
         self.group.lock().all_know_head(position)
     }
 
     /// Waits until they do, or are given up. Of those that are needed for a write quorum, and acknowledge what they get, no sooner than after many times the
-    /// timeout: a reader of such a copy is held up, as by having its store brought to it, and without the copy nothing would be committed at all.
+    /// timeout: a reader of such a replica is held up, as by having its store brought to it, and without the replica nothing would be committed at all.
     pub(crate) fn await_head(&self, image: &Image, head: At) -> Result<()> {
         let (started, position) = ((self.clock)(), head.position);
         loop {
@@ -418,8 +418,8 @@ impl Leading {
 
     // ---- the rest ---------------------------------------------------------------------------------------------
 
-    /// Each remote copy: its id, how it is doing, and through which record it has all.
-    pub(crate) fn states(&self) -> Vec<(u64, super::CopyState, u64)> {
+    /// Each remote replica: its id, how it is doing, and through which record it has all.
+    pub(crate) fn states(&self) -> Vec<(u64, super::ReplicaHealth, u64)> {
         self.group.lock().states()
     }
 
@@ -434,13 +434,13 @@ impl Leading {
         self.last_step.load(Acquire)
     }
 
-    /// Every copy there is, is live.
+    /// Every replica there is, is live.
     pub(crate) fn has_all(&self) -> bool {
         let (ids, live) = (self.config.lock().ids.clone(), self.group.lock().live_ids());
         ids.iter().all(|id| self.own == Some(*id) || live.contains(id))
     }
 
-    /// Addresses of copies that are live; none if a thread is about to send.
+    /// Addresses of replicas that are live; none if a thread is about to send.
     pub(crate) fn live_names(&self) -> Option<Vec<String>> {
         let posting = self.posting.try_lock()?;
         let group = self.group.lock();
@@ -460,13 +460,13 @@ impl Leading {
         self.own
     }
 
-    /// All copies there are, and the write quorum.
+    /// All replicas there are, and the write quorum.
     pub(crate) fn members(&self) -> (Vec<u64>, u32) {
         let config = self.config.lock();
         (config.ids.clone(), config.write_quorum)
     }
 
-    /// What checksums the records, for a new copy: a key, and the version of the pool format whose function it is for.
+    /// What checksums the records, for a new replica: a key, and the version of the pool format whose function it is for.
     pub(crate) fn secret(&self) -> (u64, u32) {
         let promise = self.promise.lock().get();
         (promise.key, promise.checksums())

@@ -1,34 +1,34 @@
-//! What a copy says of itself, without taking anything over.
+//! What a replica says of itself, without taking anything over.
 
 use std::time::{Duration, Instant};
 
 use fabric::{Connection, Event, Rights};
 
-use super::message::{FromCopy, Reply, Request, ToCopy, WIRE_VERSION, decode, encode};
+use super::message::{FromReplica, Reply, Request, ToReplica, WIRE_VERSION, decode, encode};
 use super::replica::ReplicaStatus;
 use crate::error::{Error, Result};
 
-/// How the copy at `address` (host and port) is doing; none if it is of no log yet. The log's leader is not disturbed.
+/// How the replica at `address` (host and port) is doing; none if it is of no log yet. The log's leader is not disturbed.
 ///
 /// # Errors
-/// Those of the network; [`Error::Copy`] if it does not answer within `timeout`, or does not understand.
+/// Those of the network; [`Error::Replica`] if it does not answer within `timeout`, or does not understand.
 #[expect(clippy::disallowed_methods, reason = "time-outs are in real time")]
 pub fn look(address: &str, trust: &fabric::Options, timeout: Duration) -> Result<Option<ReplicaStatus>> {
-    let failed = |why: String| Error::Copy { copy: address.to_owned(), why };
+    let failed = |why: String| Error::Replica { replica: address.to_owned(), why };
     let Connection { mut sender, mut receiver, access, peer } = fabric::connect(address, trust, None)?;
     access.set(Rights::None);
     let call = 1;
-    sender.send(&encode(&ToCopy { call, request: Request::Look { version: WIRE_VERSION } }))?;
+    sender.send(&encode(&ToReplica { call, request: Request::Look { version: WIRE_VERSION } }))?;
     sender.flush()?;
     let asked = Instant::now();
     while let Some(left) = timeout.checked_sub(asked.elapsed()) {
         match receiver.poll(left)? {
-            Some(Event::Message(bytes)) => match decode::<FromCopy>(&bytes) {
-                Some(FromCopy::Answer { call: answered, reply: Reply::State(state) }) if answered == call => {
+            Some(Event::Message(bytes)) => match decode::<FromReplica>(&bytes) {
+                Some(FromReplica::Answer { call: answered, reply: Reply::State(state) }) if answered == call => {
                     sender.close();
                     return Ok(state.formed.as_ref().map(ReplicaStatus::of));
                 }
-                Some(FromCopy::Answer { reply: Reply::Failed { why }, .. }) => return Err(failed(why)),
+                Some(FromReplica::Answer { reply: Reply::Failed { why }, .. }) => return Err(failed(why)),
                 _ => return Err(failed("it sent what makes no sense".into())),
             },
             Some(Event::Closed(reason)) => return Err(fabric::Error::Closed { peer, reason }.into()),

@@ -1,19 +1,19 @@
-//! Which copies a log has, how many of them a record must be on, and what a copy has promised to whom.
+//! Which replicas a log has, how many of them a record must be on, and what a replica has promised to whom.
 //!
-//! With `N` copies a record counts as durable on `W` of them, and recovery reads at least `R = N - W + 1`: any `R` have one of any `W` (Arcadia §4.2).
+//! With `N` replicas a record counts as durable on `W` of them, and recovery reads at least `R = N - W + 1`: any `R` have one of any `W` (Arcadia §4.2).
 
 use pmem::{ChecksumKey, Persist};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 
-/// Most copies of a log.
-pub const COPIES_MAX: usize = 7;
-/// Most changes of one log's copies, twice over: what a copy says from outside is never counted past the end.
+/// Most replicas of a log.
+pub const REPLICAS_MAX: usize = 7;
+/// Most changes of one log's replicas, twice over: what a replica says from outside is never counted past the end.
 const GENERATION_MAX: u32 = 1 << 31;
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"cairncop");
 
-/// What makes two copies copies of one log.
+/// What two replicas of one log have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Layout {
     pub(crate) log: u64,
@@ -24,24 +24,24 @@ pub(crate) struct Layout {
     pub(crate) checksums: u32,
 }
 
-/// Copies, by their ids, and how many of them must have a record.
+/// Replicas, by their ids, and how many of them must have a record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Quorum {
     pub(crate) ids: Vec<u64>,
     pub(crate) write_quorum: u32,
 }
 
-/// The copies of a log, and the write quorum.
+/// The replicas of a log, and the write quorum.
 ///
-/// A change is two configurations: a *joint* one, which has the copies before the change, too, and needs quorums of both; when it is on a write quorum of both, the one
-/// with the new copies alone. [`docs/replication.md`](../../../../docs/replication.md) says why.
+/// A change is two configurations: a *joint* one, which has the replicas before the change, too, and needs quorums of both; when it is on a write quorum of both, the one
+/// with the new replicas alone. [`docs/replication.md`](../../../../docs/replication.md) says why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Config {
     pub(crate) ids: Vec<u64>,
     pub(crate) write_quorum: u32,
-    /// Of two of one epoch the later counts: copies join and leave while a leader leads. No two have the same.
+    /// Of two of one epoch the later counts: replicas join and leave while a leader leads. No two have the same.
     pub(crate) generation: u32,
-    /// Of a joint configuration: the copies before the change.
+    /// Of a joint configuration: the replicas before the change.
     pub(crate) before: Option<Quorum>,
 }
 
@@ -50,11 +50,11 @@ impl Quorum {
         let limit = |what, found, max| {
             if (1..=max).contains(&found) { Ok(()) } else { Err(Error::Limit { what, found, min: 1, max }) }
         };
-        limit("copies of the log", self.ids.len() as u64, COPIES_MAX as u64)?;
+        limit("replicas of the log", self.ids.len() as u64, REPLICAS_MAX as u64)?;
         limit("write quorum", u64::from(self.write_quorum), self.ids.len() as u64)?;
         for (i, id) in self.ids.iter().enumerate() {
             if self.ids[..i].contains(id) {
-                return Err(Error::TwiceACopy { id: *id });
+                return Err(Error::ReplicaTwice { id: *id });
             }
         }
         Ok(())
@@ -70,7 +70,7 @@ impl Quorum {
 }
 
 impl Config {
-    /// Of copies that are all there are.
+    /// Of replicas that are all there are.
     pub(crate) fn of(ids: Vec<u64>, write_quorum: u32) -> Self {
         Self { ids, write_quorum, generation: 0, before: None }
     }
@@ -78,12 +78,16 @@ impl Config {
     /// Checks what came from outside.
     pub(super) fn check(&self) -> Result<()> {
         self.quorums().try_for_each(|quorum| quorum.check())?;
-        let (found, max) = (self.all().len() as u64, COPIES_MAX as u64);
+        let (found, max) = (self.all().len() as u64, REPLICAS_MAX as u64);
         if found > max {
-            return Err(Error::Limit { what: "copies of the log", found, min: 1, max });
+            return Err(Error::Limit { what: "replicas of the log", found, min: 1, max });
         }
         let (found, max) = (self.generation.into(), GENERATION_MAX.into());
-        if found > max { Err(Error::Limit { what: "changes of the log's copies", found, min: 0, max }) } else { Ok(()) }
+        if found > max {
+            Err(Error::Limit { what: "changes of the log's replicas", found, min: 0, max })
+        } else {
+            Ok(())
+        }
     }
 
     fn quorums(&self) -> impl Iterator<Item = Quorum> + '_ {
@@ -91,7 +95,7 @@ impl Config {
         std::iter::once(now).chain(self.before.clone())
     }
 
-    /// All copies, those before the change too.
+    /// All replicas, those before the change too.
     pub(super) fn all(&self) -> Vec<u64> {
         let mut all = self.ids.clone();
         let before = self.before.iter().flat_map(|before| &before.ids);
@@ -99,18 +103,18 @@ impl Config {
         all
     }
 
-    /// True if these copies are a write quorum, of both if it is joint.
+    /// True if these replicas are a write quorum, of both if it is joint.
     pub(crate) fn can_write(&self, has: impl Fn(u64) -> bool) -> bool {
         self.quorums().all(|quorum| quorum.count(&has) >= quorum.write_quorum as usize)
     }
 
-    /// True if these copies are a read quorum, of both if it is joint.
+    /// True if these replicas are a read quorum, of both if it is joint.
     pub(crate) fn can_read(&self, has: impl Fn(u64) -> bool) -> bool {
         self.quorums().all(|quorum| quorum.count(&has) >= quorum.read_quorum())
     }
 
     /// True if a joint configuration can be [withdrawn](Self::withdrawn) by these: they are a write quorum of those before the change and a read quorum of those behind it. Not if
-    /// lost copies were replaced: of those before, fewer have a record.
+    /// lost replicas were replaced: of those before, fewer have a record.
     pub(crate) fn can_withdraw(&self, has: impl Fn(u64) -> bool) -> bool {
         let now = Quorum { ids: self.ids.clone(), write_quorum: self.write_quorum };
         self.before.as_ref().is_some_and(|before| {
@@ -120,35 +124,35 @@ impl Config {
         })
     }
 
-    /// The same copies, so many steps later.
+    /// The same replicas, so many steps later.
     pub(super) fn later(self, steps: u32) -> Self {
         Self { generation: self.generation.saturating_add(steps), ..self }
     }
 
-    /// The joint configuration on the way to these copies.
+    /// The joint configuration on the way to these replicas.
     pub(super) fn towards(&self, ids: Vec<u64>) -> Self {
         let before = Quorum { ids: self.ids.clone(), write_quorum: self.write_quorum };
         Self { ids, before: Some(before), ..self.clone() }.later(1)
     }
 
-    /// The copies behind the change, alone: once the joint configuration is on a write quorum of both.
+    /// The replicas behind the change, alone: once the joint configuration is on a write quorum of both.
     pub(super) fn concluded(&self) -> Self {
         Self { before: None, ..self.clone() }.later(2)
     }
 
-    /// The copies before the change, alone: once the joint configuration is on copies that [can withdraw](Self::can_withdraw) it.
+    /// The replicas before the change, alone: once the joint configuration is on replicas that [can withdraw](Self::can_withdraw) it.
     pub(super) fn withdrawn(&self) -> Option<Self> {
         let Quorum { ids, write_quorum } = self.before.clone()?;
         Some(Self { ids, write_quorum, before: None, ..*self }.later(2))
     }
 
-    /// The same copies, behind a change that may have come to a copy, and is given up: no later change has its generation.
+    /// The same replicas, behind a change that may have come to a replica, and is given up: no later change has its generation.
     pub(super) fn burned(&self) -> Self {
         self.clone().later(2)
     }
 }
 
-/// Where the log of an epoch came from: the records before `taken` are those of the copies that had epoch `base`.
+/// Where the log of an epoch came from: the records before `taken` are those of the replicas that had epoch `base`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Origin {
     pub(crate) base: u32,
@@ -166,10 +170,10 @@ struct Configured {
     generation: u32,
     /// How many ids there are; of a joint one, [`Joint`] beside that.
     count: u64,
-    ids: [u64; COPIES_MAX],
+    ids: [u64; REPLICAS_MAX],
 }
 
-/// What makes a configuration a joint one, in the upper bytes of its count of ids: which of them are of the copies behind the change, and which of those before it. 0 for one
+/// What makes a configuration a joint one, in the upper bytes of its count of ids: which of them are of the replicas behind the change, and which of those before it. 0 for one
 /// that is not joint; an earlier build takes any other for no configuration.
 #[derive(Clone, Copy)]
 struct Joint {
@@ -182,10 +186,11 @@ struct Joint {
 impl Joint {
     fn of(config: &Config) -> Self {
         let all = config.all();
-        let count = all.len().min(COPIES_MAX) as u8;
+        let count = all.len().min(REPLICAS_MAX) as u8;
         let Some(before) = &config.before else { return Self { count, before: 0, now: 0, write_quorum_before: 0 } };
-        let bits =
-            |of: &[u64]| all.iter().take(COPIES_MAX).enumerate().map(|(at, id)| u8::from(of.contains(id)) << at).sum();
+        let bits = |of: &[u64]| {
+            all.iter().take(REPLICAS_MAX).enumerate().map(|(at, id)| u8::from(of.contains(id)) << at).sum()
+        };
         Self {
             count,
             before: bits(&before.ids),
@@ -204,17 +209,17 @@ impl Joint {
     }
 }
 
-/// What a copy keeps beside its superline. Two epochs, in two cells: the one *promised* is given to a new leader before anything is read, and shuts the leaders
-/// before it out; the one of the *log*, in the superline, says up to which recovery the copy took part. One field for both would let a copy that only
+/// What a replica keeps beside its superline. Two epochs, in two cells: the one *promised* is given to a new leader before anything is read, and shuts the leaders
+/// before it out; the one of the *log*, in the superline, says up to which recovery the replica took part. One field for both would let a replica that only
 /// promised pass for one that was repaired.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Persist)]
 #[persist(name = "Vow")]
 pub(crate) struct Promise {
     pub(super) magic: u64,
-    /// Checksums the records, on every copy the same.
+    /// Checksums the records, on every replica the same.
     pub(super) key: u64,
-    /// Which copy this is.
+    /// Which replica this is.
     pub(super) me: u64,
     /// The leader that has the promise.
     pub(super) owner: u64,
@@ -247,7 +252,7 @@ impl Promise {
         Self { promised: epoch, owner, ..self }
     }
 
-    /// The copies there are by the log of this epoch.
+    /// The replicas there are by the log of this epoch.
     pub(super) fn config(&self, log_epoch: u32) -> Option<Config> {
         let found = self.configs.iter().find(|c| c.epoch == log_epoch && c.count > 0)?;
         let joint = Joint::unpack(found.count)?;
@@ -266,9 +271,9 @@ impl Promise {
         found.map_or(Origin::default(), |c| Origin { base: c.base, taken: c.taken })
     }
 
-    /// With the copies there are to be by the log of epoch `new`, while that of `present` still counts.
+    /// With the replicas there are to be by the log of epoch `new`, while that of `present` still counts.
     pub(super) fn with_config(mut self, present: u32, new: u32, config: &Config, origin: Origin) -> Self {
-        let mut ids = [0; COPIES_MAX];
+        let mut ids = [0; REPLICAS_MAX];
         for (to, id) in ids.iter_mut().zip(&config.all()) {
             *to = *id;
         }
@@ -293,7 +298,7 @@ mod tests {
 
     #[test]
     fn any_two_quorums_meet() {
-        for n in 1..=COPIES_MAX as u64 {
+        for n in 1..=REPLICAS_MAX as u64 {
             for w in 1..=n as u32 {
                 let config = config(n, w);
                 config.check().expect("in range");
@@ -303,7 +308,7 @@ mod tests {
                     let writes = config.can_write(|id| writers >> (id - 1) & 1 == 1);
                     assert!(
                         !(reads && writes),
-                        "{n} copies, {w} written: {readers:b} could read what the others wrote"
+                        "{n} replicas, {w} written: {readers:b} could read what the others wrote"
                     );
                 }
             }
@@ -319,7 +324,7 @@ mod tests {
         assert!(Config::of(vec![1, 2, 1], 2).check().is_err());
     }
 
-    /// A joint configuration, as a copy keeps it; and when some copies can read it, the rest are a write quorum neither of the old ones nor of the new ones.
+    /// A joint configuration, as a replica keeps it; and when some replicas can read it, the rest are a write quorum neither of the old ones nor of the new ones.
     #[test]
     fn a_joint_one_needs_quorums_of_both() {
         let layout = Layout { log: 7, key: 1, segment_bytes: 4096, segments: 4, checksums: 2 };
@@ -339,10 +344,10 @@ mod tests {
             }
         }
         let eight = Config::of((1..8).collect(), 4).towards((2..9).collect());
-        assert!(eight.check().is_err(), "no copy has room for eight");
+        assert!(eight.check().is_err(), "no replica has room for eight");
     }
 
-    /// Copies that can withdraw a change share one with any that can read the copies before it, or could write those behind it.
+    /// Replicas that can withdraw a change share one with any that can read the replicas before it, or could write those behind it.
     #[test]
     fn a_change_is_withdrawn_by_those_whom_all_others_meet() {
         let sets = |n: u32| (0..1_u32 << n).map(|bits| move |id: u64| bits >> (id - 1) & 1 == 1);
@@ -370,7 +375,7 @@ mod tests {
         assert!(withdrawn > 0);
         let replaced =
             Config { before: Some(Quorum { ids: vec![1, 2], write_quorum: 1 }), ..Config::of(vec![1, 2, 4], 2) };
-        assert!(!replaced.can_withdraw(|_| true), "fewer copies would have each record than its user asked for");
+        assert!(!replaced.can_withdraw(|_| true), "fewer replicas would have each record than its user asked for");
     }
 
     #[test]
@@ -399,7 +404,7 @@ mod tests {
             assert_eq!((promise.config(5), promise.config(7)), (Some(config(2, 1)), Some(config(3, 2))));
             let promise = with(promise, 7, 8, config(4, 2));
             assert_eq!((promise.config(7), promise.config(8)), (Some(config(3, 2)), Some(config(4, 2))));
-            // Again at the same epoch: copies come and go while a leader leads.
+            // Again at the same epoch: replicas come and go while a leader leads.
             let promise = with(promise, 8, 8, config(5, 3));
             assert_eq!(promise.config(8), Some(config(5, 3)));
         }

@@ -1,5 +1,5 @@
-//! What leaders and copies say to one another. Records are not in it: those are written into the copy's window, as they stand in the log, with their length in words as
-//! the immediate. Nor are acknowledgements: a copy writes nothing, nowhere, with the low 32 bits of the number of the last record that is persistent there, none missing.
+//! What leaders and replicas say to one another. Records are not in it: those are written into the replica's window, as they stand in the log, with their length in words as
+//! the immediate. Nor are acknowledgements: a replica writes nothing, nowhere, with the low 32 bits of the number of the last record that is persistent there, none missing.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +18,7 @@ pub(super) const DIGESTS_MAX: u64 = 4096;
 pub(crate) enum Request {
     /// What are you?
     Look { version: u32 },
-    /// Become an empty copy of this log.
+    /// Become an empty replica of this log.
     Format { layout: Layout, me: u64 },
     /// Hear no leader with a lower epoch any more, and answer this one alone.
     Promise { epoch: u32, owner: u64 },
@@ -26,13 +26,13 @@ pub(crate) enum Request {
     Walk { from: At, until: u64, epoch: u32 },
     /// What is in these pieces?
     Digest { span: Span },
-    /// The log is from here to here, and is of my epoch; these are its copies, and it came from there.
+    /// The log is from here to here, and is of my epoch; these are its replicas, and it came from there.
     Install { head: At, end: At, config: Config, origin: Origin },
     /// Records before this are not needed.
     Head { head: At },
 }
 
-/// From a copy.
+/// From a replica.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Reply {
     /// To [`Request::Look`], [`Request::Format`] and [`Request::Promise`].
@@ -52,14 +52,14 @@ pub(crate) enum Reply {
     },
 }
 
-/// A copy.
+/// A replica.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct State {
     /// None before [`Request::Format`].
     pub(crate) formed: Option<Formed>,
 }
 
-/// A copy of a log.
+/// A replica of a log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Formed {
     pub(crate) layout: Layout,
@@ -82,27 +82,27 @@ pub(crate) struct Formed {
 pub(crate) struct Walked {
     /// Behind the last record that is whole, with all before it.
     pub(crate) end: At,
-    /// The next one may have been whole here, and acknowledged: it was begun, or others stand behind it, or this copy knows that it had it.
+    /// The next one may have been whole here, and acknowledged: it was begun, or others stand behind it, or this replica knows that it had it.
     pub(crate) doubt: bool,
     /// Records through this one had been on a write quorum: a record that stands behind says so.
     pub(crate) through: u64,
 }
 
-/// What travels to a copy.
+/// What travels to a replica.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct ToCopy {
+pub(crate) struct ToReplica {
     pub(crate) call: u32,
     pub(crate) request: Request,
 }
 
-/// What travels from a copy.
+/// What travels from a replica.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum FromCopy {
+pub(crate) enum FromReplica {
     Answer {
         call: u32,
         reply: Reply,
     },
-    /// Another leader has this copy's promise; the connection is closed behind it.
+    /// Another leader has this replica's promise; the connection is closed behind it.
     Fenced {
         epoch: u32,
         owner: u64,

@@ -1,9 +1,9 @@
-//! Ids of logs, copies and leaders.
+//! Ids of logs, replicas and leaders.
 
 use crate::error::{Error, Result};
 
 /// A number that nothing else has.
-#[expect(clippy::disallowed_methods, reason = "ids of logs, copies and leaders; the simulator brings its own")]
+#[expect(clippy::disallowed_methods, reason = "ids of logs, replicas and leaders; the simulator brings its own")]
 pub(crate) fn number() -> Result<u64> {
     loop {
         let found = getrandom::u64().map_err(|error| {

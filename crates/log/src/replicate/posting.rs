@@ -1,8 +1,8 @@
-//! Records go to the copies as they are forced: a force claims what is complete and posts it to every copy, under one lock, so that each copy gets records in their order; it
+//! Records go to the replicas as they are forced: a force claims what is complete and posts it to every replica, under one lock, so that each replica gets records in their order; it
 //! flushes the leader's own image meanwhile; and waits. Any number of forces are under way at once.
 //!
-//! Costs of a force: one barrier here and one on each copy, however many records and forces share it; one message each way. Over TCP, of one thread, with `n` copies that
-//! all have to have it: here `n` system calls to send, `n` to receive, about one to wait; on each copy one of each.
+//! Costs of a force: one barrier here and one on each replica, however many records and forces share it; one message each way. Over TCP, of one thread, with `n` replicas that
+//! all have to have it: here `n` system calls to send, `n` to receive, about one to wait; on each replica one of each.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use crate::wait::Wait;
 use crate::window::Claimed;
 
 impl Leading {
-    /// Claims what is complete and sends it to the copies. False if nothing was.
+    /// Claims what is complete and sends it to the replicas. False if nothing was.
     pub(crate) fn post(&self, image: &Image) -> Result<bool> {
         let mut posting = self.posting.lock();
         let Some(claimed) = image.window.claim() else { return Ok(false) };
@@ -52,15 +52,15 @@ impl Leading {
         Ok(true)
     }
 
-    /// The first position behind `position` whose place in the pool ends there.
+    /// The first position behind `position` whose offset in the pool ends there.
     fn position_behind(&self, position: u64, end: u64) -> u64 {
         let last = end - 1 - self.base;
-        let (here, place) = (position / self.segment_bytes, last / self.segment_bytes);
-        let on = (place + self.segments - here % self.segments) % self.segments;
+        let (here, there) = (position / self.segment_bytes, last / self.segment_bytes);
+        let on = (there + self.segments - here % self.segments) % self.segments;
         (here + on) * self.segment_bytes + last % self.segment_bytes + 1
     }
 
-    /// Writes a batch into a copy's window, piece by piece: a piece is a run of whole records.
+    /// Writes a batch into a replica's window, piece by piece: a piece is a run of whole records.
     fn send(&self, image: &Image, link: &mut Link, claimed: &Claimed) -> Result<fabric::Result<()>> {
         for (offset, len) in image.window.ranges(claimed) {
             let mut from = offset;
@@ -89,7 +89,7 @@ impl Leading {
 
     // ---- force ------------------------------------------------------------------------------------------------
 
-    /// Everything through `lsn` is on a write quorum of the copies when this returns.
+    /// Everything through `lsn` is on a write quorum of the replicas when this returns.
     pub(crate) fn force(&self, image: &Image, lsn: u64, timeout: Duration) -> Result<()> {
         let started = (self.clock)();
         let mut pause = Wait::new(&image.waiting);

@@ -1,4 +1,4 @@
-//! A copy of a log, served to its leader: the process behind `cairn log-replica`.
+//! A replica of a log, served to its leader: the process behind `cairn log-replica`.
 //!
 //! One thread waits for connections; each connection has a thread. What a leader writes goes from the socket into the log itself, or the leader's device writes it there; once
 //! all is taken that was received at once, one barrier makes it persistent, and one word acknowledges it: a wait, a receive and a send for what a leader sends at once.
@@ -16,10 +16,10 @@ use parking_lot::{Condvar, Mutex};
 use pmem::Pool;
 use pmem::sync::Watched;
 
-use super::copy::Copy;
 use super::cursor::Cursor;
 use super::message::Formed;
 use super::served::Served;
+use super::stored::StoredReplica;
 use crate::Lsn;
 use crate::error::{Error, Result};
 use crate::failpoints::Failpoints;
@@ -32,7 +32,7 @@ const BATCH_MAX: usize = 256;
 /// Connections at once. A leader has one; others are those that take over, look, or are gone and do not know it.
 const CONNECTIONS_MAX: usize = 64;
 
-/// A copy of a replicated log, served from this process until it is dropped.
+/// A replica of a log, served from this process until it is dropped.
 ///
 /// ```
 /// # fn main() -> cairn_log::Result<()> {
@@ -43,12 +43,12 @@ const CONNECTIONS_MAX: usize = 64;
 /// let trust = fabric::Options { secret: Some(secret), ..Default::default() };
 /// let backup = Replica::serve(path("backup"), "127.0.0.1:0", trust.clone())?;
 ///
-/// let copies = Replicas::new().local(path("orders")).at(&backup.address()?.to_string()).trust(trust);
-/// let log = Options::new().bytes(1 << 20).create_replicated(&copies)?;
+/// let replicas = Replicas::new().local(path("orders")).at(&backup.address()?.to_string()).trust(trust);
+/// let log = Options::new().bytes(1 << 20).create_replicated(&replicas)?;
 /// log.append(b"17 apples")?; // on both when it returns
 /// log.close()?;
 ///
-/// let (log, found) = Options::new().open_replicated(&copies)?;
+/// let (log, found) = Options::new().open_replicated(&replicas)?;
 /// assert_eq!(found.records, 1);
 /// # Ok(()) }
 /// ```
@@ -63,16 +63,16 @@ struct Shared {
     /// How often something came that may have changed what can be read, or is awaited; with it, the threads that wait for that.
     news: Watched<u64>,
     stop: AtomicBool,
-    /// What the copy failed with, if it did: it acknowledges nothing any more.
+    /// What the replica failed with, if it did: it acknowledges nothing any more.
     failed: Mutex<Option<Error>>,
     over: Condvar,
     pool: Pool,
 }
 
-/// How a copy is doing.
+/// How a replica is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplicaStatus {
-    /// Its id, once it is a copy of a log.
+    /// Its id, once it is a replica of a log.
     pub id: u64,
     /// The log's id.
     pub log: u64,
@@ -82,7 +82,7 @@ pub struct ReplicaStatus {
     pub promised: u32,
     /// To which leader it promised that.
     pub owner: u64,
-    /// How many copies the log has, and how many must have a record; none for a new one.
+    /// How many replicas the log has, and how many must have a record; none for a new one.
     pub quorum: Option<(u32, u32)>,
     /// The oldest record that the log has.
     pub head: Lsn,
@@ -110,7 +110,7 @@ impl ReplicaStatus {
 }
 
 impl Replica {
-    /// Serves the copy in the pool at `path` to peers at `address`; makes an empty one if nothing is there. An empty one becomes a copy of a log when a leader
+    /// Serves the replica in the pool at `path` to peers at `address`; makes an empty one if nothing is there. An empty one becomes a replica of a log when a leader
     /// makes the log, or takes it in. The options say by which transport, too; rights are given to the leader alone, whatever they say.
     ///
     /// # Errors
@@ -132,7 +132,7 @@ impl Replica {
         Self::start(pool, path.as_ref(), address, trust, false)
     }
 
-    /// The same, for a process that [reads](Self::read) the copy, too: a leader uses the space of records again only when they are [released](Self::release)
+    /// The same, for a process that [reads](Self::read) the replica, too: a leader uses the space of records again only when they are [released](Self::release)
     /// here.
     ///
     /// # Errors
@@ -148,12 +148,12 @@ impl Replica {
 
     fn start(pool: &pmem::Options, path: &Path, address: &str, trust: fabric::Options, held: bool) -> Result<Self> {
         let pool = open_or_create(pool, path)?;
-        let copy = Copy::open(&pool, Failpoints::default())?;
+        let replica = StoredReplica::open(&pool, Failpoints::default())?;
         let trust = fabric::Options { rights: Rights::None, ..trust };
-        let mut listener = Listener::bind(address, trust, Some(copy.window()))?;
+        let mut listener = Listener::bind(address, trust, Some(replica.window()))?;
         let address = listener.address()?;
         let shared = Arc::new(Shared {
-            served: Mutex::new(Served::new(copy, held).closed_by_sessions()),
+            served: Mutex::new(Served::new(replica, held).closed_by_sessions()),
             news: Watched::new(0),
             stop: AtomicBool::new(false),
             failed: Mutex::new(None),
@@ -196,10 +196,10 @@ impl Replica {
         Ok(self.address)
     }
 
-    /// What it is a copy of, and how far; none for a new one.
+    /// What it is a replica of, and how far; none for a new one.
     pub fn status(&self) -> Option<ReplicaStatus> {
         let served = self.shared.served.lock();
-        served.copy().log().map(|log| ReplicaStatus::of(&log.formed()))
+        served.stored().log().map(|log| ReplicaStatus::of(&log.formed()))
     }
 
     // ---- reading it here --------------------------------------------------------------------------------------
@@ -208,11 +208,11 @@ impl Replica {
     /// committed, or its silence of [100 ms](crate::Options::idle).
     ///
     /// # Errors
-    /// [`Error::Overtaken`] of a copy that is [served for its reader](Self::serve_read), if a leader began with a log that begins behind what was read here: a new cursor reads what there
+    /// [`Error::Overtaken`] of a replica that is [served for its reader](Self::serve_read), if a leader began with a log that begins behind what was read here: a new cursor reads what there
     /// is. Those of the pool.
     pub fn read(&self, cursor: &mut Cursor, most: usize) -> Result<Vec<(Lsn, Vec<u8>)>> {
         let served = self.shared.served.lock();
-        let Some(log) = served.copy().log() else { return Ok(Vec::new()) };
+        let Some(log) = served.stored().log() else { return Ok(Vec::new()) };
         cursor.read(&self.shared.pool, log, most, served.is_held())
     }
 
@@ -250,7 +250,7 @@ impl Replica {
     /// Waits until it fails, or for this long; true if it goes on.
     ///
     /// # Errors
-    /// What the copy failed with: a sync that failed, damage. It acknowledges nothing any more.
+    /// What the replica failed with: a sync that failed, damage. It acknowledges nothing any more.
     pub fn wait(&self, limit: Duration) -> Result<bool> {
         let mut failed = self.shared.failed.lock();
         if failed.is_none() {
@@ -312,7 +312,7 @@ impl Shared {
     }
 
     fn fail(&self, error: Error) {
-        tracing::error!(%error, "the copy cannot go on");
+        tracing::error!(%error, "the replica cannot go on");
         *self.failed.lock() = Some(error);
         self.stop.store(true, Release);
         self.over.notify_all();
@@ -341,7 +341,7 @@ impl Shared {
         }
     }
 
-    /// Everything a connection brings. An error is the copy's own. Where several writes came between two barriers more may have come meanwhile, and it looks again before the
+    /// Everything a connection brings. An error is the replica's own. Where several writes came between two barriers more may have come meanwhile, and it looks again before the
     /// next: a look costs less than a barrier and an acknowledgement.
     fn talk(&self, session: u64, receiver: &mut dyn Receiver) -> Result<()> {
         let (mut waiting, mut streams, mut looked) = (0, false, false);

@@ -1,12 +1,12 @@
-//! A copy and the sessions of those who reach it. The owner of the connections brings their events; what there is to send goes out here.
+//! A replica and the sessions of those who reach it. The owner of the connections brings their events; what there is to send goes out here.
 
 use std::collections::BTreeMap;
 
 use fabric::{Access, Event, Rights, Sender};
 
 use super::at::At;
-use super::copy::{Answer, Copy};
-use super::message::{FromCopy, Reply, Request, ToCopy, decode, encode};
+use super::message::{FromReplica, Reply, Request, ToReplica, decode, encode};
+use super::stored::{Answer, StoredReplica};
 use crate::error::Result;
 
 /// Bytes that may wait for one peer: one that takes no answers keeps no other from getting theirs.
@@ -23,22 +23,29 @@ struct Session {
 }
 
 pub(crate) struct Served {
-    copy: Copy,
+    stored: StoredReplica,
     sessions: BTreeMap<u64, Session>,
     /// Ways to peers whose session is over, which may have something to take still, where closing them can wait for the peer: that is for the thread that hears
     /// the session, without a lock.
     leaving: Option<Vec<(u64, Box<dyn Sender>)>>,
     next: u64,
-    /// A thread here reads the copy, and has no need any more of records through this one.
+    /// A thread here reads the replica, and has no need any more of records through this one.
     released: Option<u64>,
     /// Heads that go further: session, call. They are answered when everything before them is released, for then a leader uses its space again.
     heads: Vec<(u64, u32, At)>,
 }
 
 impl Served {
-    /// If it is `held`, a thread reads the copy, and [releases](Self::release) what it has read.
-    pub(crate) fn new(copy: Copy, held: bool) -> Self {
-        Self { copy, sessions: BTreeMap::new(), leaving: None, next: 1, released: held.then_some(0), heads: Vec::new() }
+    /// If it is `held`, a thread reads the replica, and [releases](Self::release) what it has read.
+    pub(crate) fn new(stored: StoredReplica, held: bool) -> Self {
+        Self {
+            stored,
+            sessions: BTreeMap::new(),
+            leaving: None,
+            next: 1,
+            released: held.then_some(0),
+            heads: Vec::new(),
+        }
     }
 
     /// The thread that hears a session closes it, too, when it has [left](Self::left).
@@ -46,13 +53,13 @@ impl Served {
         Self { leaving: Some(Vec::new()), ..self }
     }
 
-    pub(crate) fn copy(&self) -> &Copy {
-        &self.copy
+    pub(crate) fn stored(&self) -> &StoredReplica {
+        &self.stored
     }
 
     #[cfg(test)]
-    pub(crate) fn into_copy(self) -> Copy {
-        self.copy
+    pub(crate) fn into_stored(self) -> StoredReplica {
+        self.stored
     }
 
     /// Whether a thread reads it, and leaders are to wait for that.
@@ -69,14 +76,14 @@ impl Served {
         session
     }
 
-    /// Something arrived in a session. An error is the copy's own: it has to stop.
+    /// Something arrived in a session. An error is the replica's own: it has to stop.
     pub(crate) fn on_event(&mut self, session: u64, event: Event) -> Result<()> {
         if !self.sessions.contains_key(&session) {
             return Ok(()); // it was shut out
         }
         match event {
-            Event::Message(bytes) => match decode::<ToCopy>(&bytes) {
-                Some(ToCopy { call, request }) => {
+            Event::Message(bytes) => match decode::<ToReplica>(&bytes) {
+                Some(ToReplica { call, request }) => {
                     let last = self.sessions.get_mut(&session).map(|s| &mut s.last_call);
                     if let Some(last) = last {
                         if call <= *last {
@@ -90,13 +97,13 @@ impl Served {
                         self.heads.push((session, call, head));
                         return Ok(());
                     }
-                    let answer = self.copy.answer(session, &request)?;
+                    let answer = self.stored.answer(session, &request)?;
                     self.carry_out(session, call, answer);
                 }
                 None => self.close(session, "it sent what makes no sense"),
             },
             Event::Written { imm } => {
-                match self.copy.written(session, u64::from(imm) * 8)? {
+                match self.stored.written(session, u64::from(imm) * 8)? {
                     Ok(()) => self.sessions.entry(session).and_modify(|s| s.waits = true),
                     Err(why) => {
                         self.fail(session, why);
@@ -115,10 +122,10 @@ impl Served {
     /// Whether the leader is to wait before it uses the space before this head again. It says that all of that is committed, which lets the reader go on.
     fn is_to_wait(&mut self, session: u64, head: At) -> bool {
         let needed = self.released.is_some_and(|released| head.lsn > released.saturating_add(1));
-        needed && self.copy.is_writer(session) && self.copy.log_mut().is_some_and(|log| log.vouch(head))
+        needed && self.stored.is_writer(session) && self.stored.log_mut().is_some_and(|log| log.vouch(head))
     }
 
-    /// The reader of the copy here has no need any more of records through this one.
+    /// The reader of the replica here has no need any more of records through this one.
     pub(super) fn release(&mut self, lsn: u64) -> Result<()> {
         let Some(released) = &mut self.released else { return Ok(()) };
         *released = lsn.max(*released);
@@ -126,7 +133,7 @@ impl Served {
             std::mem::take(&mut self.heads).into_iter().partition(|head| head.2.lsn <= lsn.saturating_add(1));
         self.heads = held;
         for (session, call, head) in free {
-            let answer = self.copy.answer(session, &Request::Head { head })?;
+            let answer = self.stored.answer(session, &Request::Head { head })?;
             self.carry_out(session, call, answer);
         }
         Ok(())
@@ -149,7 +156,7 @@ impl Served {
             granted.access.set(Rights::Write);
         }
         let failed = matches!(answer.reply, Reply::Failed { .. });
-        let message = FromCopy::Answer { call, reply: answer.reply };
+        let message = FromReplica::Answer { call, reply: answer.reply };
         if failed {
             self.dismiss(session, &message, "it asked for what cannot be");
         } else {
@@ -160,16 +167,16 @@ impl Served {
     /// A leader with a lower epoch: nothing it has under way arrives any more, and it is told.
     fn shut_out(&mut self, session: u64) {
         let why = "another leader has the promise";
-        match self.copy.log().map(|log| log.promise.get()) {
+        match self.stored.log().map(|log| log.promise.get()) {
             Some(promise) => {
-                self.dismiss(session, &FromCopy::Fenced { epoch: promise.promised, owner: promise.owner }, why)
+                self.dismiss(session, &FromReplica::Fenced { epoch: promise.promised, owner: promise.owner }, why)
             }
             None => self.close(session, why),
         }
     }
 
     /// Ends a session with a last message. Rights go first, and with them the connection, if a device has used them.
-    fn dismiss(&mut self, session: u64, last: &FromCopy, why: &str) {
+    fn dismiss(&mut self, session: u64, last: &FromReplica, why: &str) {
         let Some(dismissed) = self.sessions.get(&session) else { return };
         if !dismissed.access.withdraw(&encode(last)) {
             self.send(session, last);
@@ -177,7 +184,7 @@ impl Served {
         self.close(session, why);
     }
 
-    fn send(&mut self, session: u64, message: &FromCopy) {
+    fn send(&mut self, session: u64, message: &FromReplica) {
         let Some(to) = self.sessions.get_mut(&session) else { return };
         let sent = to.sender.send(&encode(message)).and_then(|()| to.sender.flush());
         if let Err(error) = sent {
@@ -186,7 +193,7 @@ impl Served {
     }
 
     fn fail(&mut self, session: u64, why: String) {
-        let last = FromCopy::Answer { call: 0, reply: Reply::Failed { why: why.clone() } };
+        let last = FromReplica::Answer { call: 0, reply: Reply::Failed { why: why.clone() } };
         self.dismiss(session, &last, &why);
     }
 
@@ -201,7 +208,7 @@ impl Served {
     }
 
     fn close(&mut self, session: u64, why: &str) {
-        self.copy.closed(session);
+        self.stored.closed(session);
         self.heads.retain(|head| head.0 != session);
         if let Some(mut closed) = self.sessions.remove(&session) {
             tracing::info!(peer = closed.peer, why, "a session is over");
@@ -222,12 +229,12 @@ impl Served {
 
     /// True if records were written that are not acknowledged.
     pub(crate) fn has_dirty(&self) -> bool {
-        self.copy.has_dirty()
+        self.stored.has_dirty()
     }
 
     /// Makes what was written persistent, with one barrier, and acknowledges it to the sessions that wrote it.
     pub(crate) fn persist(&mut self) -> Result<()> {
-        let lsn = self.copy.persist()?;
+        let lsn = self.stored.persist()?;
         let mut lost = Vec::new();
         for (&id, session) in self.sessions.iter_mut().filter(|(_, session)| session.waits) {
             session.waits = false;

@@ -1,23 +1,23 @@
-//! How a new leader takes a log over (Arcadia §4.2): round by round, each a question to some copies and what their answers mean. No clock and no network in it.
+//! How a new leader takes a log over (Arcadia §4.2): round by round, each a question to some replicas and what their answers mean. No clock and no network in it.
 //!
 //! | round | asked | goes on if |
 //! |---|---|---|
-//! | promise | all: hear no leader before me | none has promised more; a read quorum of the copies there are counts, and all others of them if one is replaced; else *unavailable*, *fenced* |
-//! | walk | copies of the newest log epoch: how far do your records go from here? (each reads so much at a time) | again from the image's end, or the farthest, until no copy knows a further record |
-//! | | | no copy says that more had been durable, else *unrecoverable*, or *unavailable* while some were not read |
+//! | promise | all: hear no leader before me | none has promised more; a read quorum of the replicas there are counts, and all others of them if one is replaced; else *unavailable*, *fenced* |
+//! | walk | replicas of the newest log epoch: how far do your records go from here? (each reads so much at a time) | again from the image's end, or the farthest, until no replica knows a further record |
+//! | | | no replica says that more had been durable, else *unrecoverable*, or *unavailable* while some were not read |
 //! | | | what might have been acknowledged and cannot be read is on less than a write quorum, else *in doubt* |
 //! | fetch | the image and the sources: what have you got? | pieces that differ are read into the image |
 //! | verify | the image: is that the log? | it is: what a failing medium changed meanwhile goes no further |
-//! | repair | the image and all others | pieces that differ are written into the copies, and compared again |
-//! | install | all: this is the log, of my epoch | a write quorum has done so, of the copies before a change too if that may not be committed |
-//! | conclude | after such a change: the copies behind it, alone | a write quorum of those has done so |
+//! | repair | the image and all others | pieces that differ are written into the replicas, and compared again |
+//! | install | all: this is the log, of my epoch | a write quorum has done so, of the replicas before a change too if that may not be committed |
+//! | conclude | after such a change: the replicas behind it, alone | a write quorum of those has done so |
 //!
 //! Nothing is installed unless those that promised are a write quorum, and what a change cannot complete is withdrawn: `docs/replication.md` says why both are safe.
 //!
-//! Why that is the log: a record is acknowledged by `W` copies that have the log epoch of its leader. Any `R` readable copies have one of them, so the newest epoch
-//! among them is that leader's or a later one's, and that log has the record, by induction. Within one epoch there is one writer, so two copies of the
-//! newest epoch never have different records in one place, and what is missing or damaged in one is taken from another. A copy that is new, or of which only part
-//! was repaired, has an older epoch or none, and is no witness; but for what the newest took over from copies of that very epoch, when a leader was cut short
+//! Why that is the log: a record is acknowledged by `W` replicas that have the log epoch of its leader. Any `R` readable replicas have one of them, so the newest epoch
+//! among them is that leader's or a later one's, and that log has the record, by induction. Within one epoch there is one writer, so two replicas of the
+//! newest epoch never have different records at one position, and what is missing or damaged in one is taken from another. A replica that is new, or of which only part
+//! was repaired, has an older epoch or none, and is no witness; but for what the newest took over from replicas of that very epoch, when a leader was cut short
 //! before a write quorum had its own. Nothing is appended before a write quorum has the new epoch; so a takeover
 //! cut short anywhere is only done again.
 
@@ -36,9 +36,9 @@ mod tests;
 pub(super) enum Command {
     /// Ask; the answer comes back.
     Ask(usize, Request),
-    /// Read these pieces of a copy into the image, then say so.
+    /// Read these pieces of a replica into the image, then say so.
     Fetch(usize, Vec<Span>),
-    /// Write these pieces of the image into a copy, before anything it is asked later.
+    /// Write these pieces of the image into a replica, before anything it is asked later.
     Push(usize, Vec<Span>),
 }
 
@@ -55,15 +55,15 @@ pub(super) enum Heard {
 pub(super) struct Plan {
     pub(super) epoch: u32,
     pub(super) owner: u64,
-    /// The ids of the copies that are asked, the leader's own image of the log first; 0 for what is not one of the copies that count.
+    /// The ids of the replicas that are asked, the leader's own image of the log first; 0 for what is not one of the replicas that count.
     pub(super) ids: Vec<u64>,
-    /// The image can be one of the log's copies.
+    /// The image can be one of the log's replicas.
     pub(super) image_counts: bool,
-    /// The log is new, and these are its copies; else they stay who they were.
+    /// The log is new, and these are its replicas; else they stay who they were.
     pub(super) make: Option<Config>,
-    /// Goes on though a record may be lost that was acknowledged, if no copy that can be read has it.
+    /// Goes on though a record may be lost that was acknowledged, if no replica that can be read has it.
     pub(super) accept_doubt: bool,
-    /// Ids of copies that will never come back: new ones take their places.
+    /// Ids of replicas that will never come back: new ones take their places.
     pub(super) lost: Vec<u64>,
     pub(super) failpoints: Failpoints,
 }
@@ -73,10 +73,10 @@ pub(super) struct Plan {
 pub(crate) struct Taken {
     head: At,
     pub(crate) end: At,
-    /// Which of the copies have it.
+    /// Which of the replicas have it.
     pub(super) live: Vec<usize>,
     pub(crate) config: Config,
-    /// A record that was begun on some copy, is whole on none, and was acknowledged only if several were damaged since.
+    /// A record that was begun on some replica, is whole on none, and was acknowledged only if several were damaged since.
     pub(crate) in_doubt: Option<Lsn>,
 }
 
@@ -92,13 +92,13 @@ pub(super) enum Progress {
 pub(super) struct Takeover {
     plan: Plan,
     phase: Phase,
-    /// Copies whose answer this round still waits for.
+    /// Replicas whose answer this round still waits for.
     waiting: Vec<usize>,
     heard: Vec<Option<Heard>>,
-    /// What each copy said it was when it promised; none if it is lost.
-    copies: Vec<Option<Formed>>,
+    /// What each replica said it was when it promised; none if it is lost.
+    replicas: Vec<Option<Formed>>,
     before: Option<Config>,
-    /// The same with new copies in the places of lost ones.
+    /// The same with new replicas in the places of lost ones.
     after: Option<Config>,
     head: At,
     end: At,
@@ -112,7 +112,7 @@ pub(super) struct Takeover {
     parts: Vec<(usize, Span)>,
     /// Parts that are not compared yet, none longer than a message takes.
     todo: Vec<(usize, Span)>,
-    /// Copies that pieces of the last of these were written into.
+    /// Replicas that pieces of the last of these were written into.
     written: Vec<usize>,
     /// The image is whole as far as that.
     verified: At,
@@ -132,7 +132,7 @@ enum Phase {
 }
 
 impl Takeover {
-    /// Begins: asks all copies for their promise.
+    /// Begins: asks all replicas for their promise.
     pub(super) fn begin(plan: Plan) -> (Self, Vec<Command>) {
         let count = plan.ids.len();
         let nowhere = At { lsn: 1, position: 0, epoch: 0 };
@@ -140,7 +140,7 @@ impl Takeover {
             phase: Phase::Promise,
             waiting: Vec::new(),
             heard: vec![None; count],
-            copies: vec![None; count],
+            replicas: vec![None; count],
             before: None,
             after: None,
             head: nowhere,
@@ -162,12 +162,12 @@ impl Takeover {
         (this, commands)
     }
 
-    /// What became of a copy's command. Late and repeated answers mean nothing.
-    pub(super) fn hear(&mut self, copy: usize, heard: Heard) -> Result<Progress> {
+    /// What became of a replica's command. Late and repeated answers mean nothing.
+    pub(super) fn hear(&mut self, replica: usize, heard: Heard) -> Result<Progress> {
         match &heard {
             Heard::Lost(why) | Heard::Reply(Reply::Failed { why }) => {
-                tracing::info!(copy = self.plan.ids.get(copy), why, "a copy takes no part any more");
-                if let Some(state) = self.copies.get_mut(copy) {
+                tracing::info!(replica = self.plan.ids.get(replica), why, "a replica takes no part any more");
+                if let Some(state) = self.replicas.get_mut(replica) {
                     *state = None;
                 }
             }
@@ -176,13 +176,13 @@ impl Takeover {
             }
             _ => {}
         }
-        let Some(place) = self.waiting.iter().position(|&c| c == copy) else { return Ok(Progress::Ask(Vec::new())) };
-        self.waiting.swap_remove(place);
-        self.heard[copy] = Some(heard);
+        let Some(index) = self.waiting.iter().position(|&c| c == replica) else { return Ok(Progress::Ask(Vec::new())) };
+        self.waiting.swap_remove(index);
+        self.heard[replica] = Some(heard);
         if self.waiting.is_empty() { self.next() } else { Ok(Progress::Ask(Vec::new())) }
     }
 
-    /// Copies whose answers are waited for.
+    /// Replicas whose answers are waited for.
     pub(super) fn waiting(&self) -> &[usize] {
         &self.waiting
     }
@@ -196,7 +196,7 @@ impl Takeover {
         self.phase = phase;
         self.heard.fill(None);
         self.waiting = whom.into_iter().collect();
-        self.waiting.iter().map(|&copy| Command::Ask(copy, what(copy))).collect()
+        self.waiting.iter().map(|&replica| Command::Ask(replica, what(replica))).collect()
     }
 
     fn next(&mut self) -> Result<Progress> {
@@ -215,9 +215,9 @@ impl Takeover {
 
     fn promised(&mut self) -> Result<Progress> {
         let mut fenced = None;
-        for (copy, heard) in self.heard.iter_mut().enumerate() {
+        for (replica, heard) in self.heard.iter_mut().enumerate() {
             match heard.take() {
-                Some(Heard::Reply(Reply::State(state))) => self.copies[copy] = state.formed,
+                Some(Heard::Reply(Reply::State(state))) => self.replicas[replica] = state.formed,
                 Some(Heard::Reply(Reply::Refused { promised, owner })) => fenced = fenced.max(Some((promised, owner))),
                 _ => {}
             }
@@ -228,7 +228,7 @@ impl Takeover {
         self.doubt_strangers();
         if let Some(config) = &self.plan.make {
             if !config.ids.iter().all(|&id| self.promised_empty(id)) {
-                return Err(self.unavailable("a log is made only of new copies, and of all of them", &[]));
+                return Err(self.unavailable("a log is made only of new replicas, and of all of them", &[]));
             }
             self.newest = self.members().collect();
             return Ok(Progress::Ask(self.install()));
@@ -236,21 +236,21 @@ impl Takeover {
         self.decide()
     }
 
-    /// What copies say comes from outside: one of another log than the image says nothing, and copies that cannot be were never agreed on.
+    /// What replicas say comes from outside: one of another log than the image says nothing, and replicas that cannot be were never agreed on.
     fn doubt_strangers(&mut self) {
         let layout = self.layout();
-        for copy in &mut self.copies {
-            if copy.as_ref().is_some_and(|formed| Some(formed.layout) != layout) {
-                *copy = None;
+        for replica in &mut self.replicas {
+            if replica.as_ref().is_some_and(|formed| Some(formed.layout) != layout) {
+                *replica = None;
             }
-            if let Some(formed) = copy {
+            if let Some(formed) = replica {
                 formed.config = formed.config.take().filter(|config| config.check().is_ok());
             }
         }
     }
 
     fn layout(&self) -> Option<Layout> {
-        self.copies[IMAGE].as_ref().map(|formed| formed.layout)
+        self.replicas[IMAGE].as_ref().map(|formed| formed.layout)
     }
 
     /// True if the log can reach as far, by its size.
@@ -264,64 +264,64 @@ impl Takeover {
     fn decide(&mut self) -> Result<Progress> {
         self.parts.clear();
         let counts = |formed: &&Formed| formed.log_epoch > 0;
-        let newest = self.members().filter_map(|c| self.copies[c].as_ref()).filter(counts).map(|f| f.log_epoch).max();
+        let newest = self.members().filter_map(|c| self.replicas[c].as_ref()).filter(counts).map(|f| f.log_epoch).max();
         let Some(newest) = newest else { return Err(self.unavailable("none of them has ever been one of a log", &[])) };
         let of_newest =
             |f: &Formed| f.log_epoch == newest || self.plan.failpoints.skips(Step::NewestLog) && f.log_epoch > 0;
-        self.newest = self.members().filter(|&c| self.copies[c].as_ref().is_some_and(of_newest)).collect();
-        let witnesses = || self.newest.iter().filter_map(|&c| self.copies[c].as_ref());
+        self.newest = self.members().filter(|&c| self.replicas[c].as_ref().is_some_and(of_newest)).collect();
+        let witnesses = || self.newest.iter().filter_map(|&c| self.replicas[c].as_ref());
         let configs = || witnesses().filter(|f| f.log_epoch == newest).filter_map(|f| f.config.clone());
         let Some(mut config) = configs().max_by_key(|c| c.generation) else {
-            return Err(self.unavailable("the newest of them does not say which copies there are", &[]));
+            return Err(self.unavailable("the newest of them does not say which replicas there are", &[]));
         };
         if self.plan.failpoints.skips(Step::BothQuorums) {
             config.before = None;
         }
         if !config.can_read(|id| self.has_read(id)) {
             let missing: Vec<u64> = config.all().into_iter().filter(|&id| !self.has_read(id)).collect();
-            return Err(self.unavailable("too few of the copies there are can be read", &missing));
+            return Err(self.unavailable("too few of the replicas there are can be read", &missing));
         }
         let origins = || witnesses().filter(|f| f.log_epoch == newest).map(|f| f.origin);
         let base = origins().map(|o| o.base).max().unwrap_or(newest);
         // They differ only if several took the log over at once, each at another end, and none of them led: then nothing was appended.
         let taken = origins().map(|o| o.taken).max().unwrap_or(0);
         let is_older = |f: &Formed| (base.max(1)..newest).contains(&f.log_epoch);
-        // Some may have heard of a later head than others. Nothing before it is needed, of whatever epoch the copy that heard of it is: what was cleaned up had
+        // Some may have heard of a later head than others. Nothing before it is needed, of whatever epoch the replica that heard of it is: what was discarded had
         // been durable.
-        let all = self.members().filter_map(|c| self.copies[c].as_ref()).filter(counts);
+        let all = self.members().filter_map(|c| self.replicas[c].as_ref()).filter(counts);
         if let Some(head) = all.map(|f| f.head).max_by_key(|head| head.position) {
             (self.head, self.end) = (head, head);
         }
-        self.older = self.members().filter(|&c| self.copies[c].as_ref().is_some_and(is_older)).collect();
+        self.older = self.members().filter(|&c| self.replicas[c].as_ref().is_some_and(is_older)).collect();
         (self.origin, self.newest_epoch) = (Origin { base, taken }, newest);
         let after = self.replaced(config.clone())?;
         let alive = |id: u64| self.alive().any(|c| self.plan.ids[c] == id);
-        // A candidate that could not lead installs nothing either: a log of a high epoch on too few copies would pass for the newest.
+        // A candidate that could not lead installs nothing either: a log of a high epoch on too few replicas would pass for the newest.
         let can = after.can_write(alive) || self.can_withdraw(&after, alive);
         if !can && !self.plan.failpoints.skips(Step::CanWriteFirst) {
             let missing: Vec<u64> = after.all().into_iter().filter(|&id| !alive(id)).collect();
-            return Err(self.unavailable("too few of the copies there are can be written", &missing));
+            return Err(self.unavailable("too few of the replicas there are can be written", &missing));
         }
         (self.before, self.after) = (Some(config), Some(after));
         Ok(Progress::Ask(self.walk()))
     }
 
-    /// With copies that are none of the log's yet in the places of those that are lost for good. The write quorum stays what it was. It is joint with the copies before, without the
+    /// With replicas that are none of the log's yet in the places of those that are lost for good. The write quorum stays what it was. It is joint with the replicas before, without the
     /// lost ones: as many of those make a read quorum as did with them, since a write quorum has fewer by so many.
     ///
     /// All others have promised: one of them may have, with a lost one, been made the newest by a candidate that did not get to lead, of a higher epoch than
-    /// any that a write quorum with a new copy would meet. From this promise on it is not.
+    /// any that a write quorum with a new replica would meet. From this promise on it is not.
     fn replaced(&self, mut config: Config) -> Result<Config> {
         let alive = |id: u64| self.alive().find(|&c| self.plan.ids[c] == id);
         let all = config.all();
         let lost: Vec<u64> = self.plan.lost.iter().copied().filter(|id| all.contains(id)).collect(); // others were replaced before
         if let Some(back) = lost.iter().find(|&&id| alive(id).is_some()) {
             let why = "it was said to be lost for good, and is there".into();
-            return Err(Error::Copy { copy: format!("{back:x}"), why });
+            return Err(Error::Replica { replica: format!("{back:x}"), why });
         }
         let missing: Vec<u64> = all.iter().copied().filter(|&id| !lost.contains(&id) && alive(id).is_none()).collect();
         if !lost.is_empty() && !missing.is_empty() {
-            return Err(self.unavailable("a copy is replaced when all the others are there", &missing));
+            return Err(self.unavailable("a replica is replaced when all the others are there", &missing));
         }
         if lost.is_empty() {
             return Ok(config);
@@ -338,7 +338,9 @@ impl Takeover {
                 (c != IMAGE || self.plan.image_counts) && !config.ids.contains(&id) && !all.contains(&id)
             };
             let Some(new) = self.alive().find(is_new) else {
-                return Err(self.unavailable("no new copy was found for the place of one that is lost for good", &[]));
+                return Err(
+                    self.unavailable("no new replica was found for the place of one that is lost for good", &[])
+                );
             };
             let new = self.plan.ids[new];
             config.ids.iter_mut().filter(|id| **id == lost).for_each(|id| *id = new);
@@ -352,24 +354,24 @@ impl Takeover {
         config.can_withdraw(has) && !self.plan.failpoints.skips(Step::Withdraw)
     }
 
-    /// Copies that can count.
+    /// Replicas that can count.
     fn members(&self) -> impl Iterator<Item = usize> + use<> {
         0..self.plan.ids.len()
     }
 
-    /// True if this copy promised, and has been one of the log before.
+    /// True if this replica promised, and has been one of the log before.
     fn has_read(&self, id: u64) -> bool {
-        let copy = self.plan.ids.iter().position(|&i| i == id);
-        copy.and_then(|c| self.copies[c].as_ref()).is_some_and(|f| f.log_epoch > 0)
+        let replica = self.plan.ids.iter().position(|&i| i == id);
+        replica.and_then(|c| self.replicas[c].as_ref()).is_some_and(|f| f.log_epoch > 0)
     }
 
     fn promised_empty(&self, id: u64) -> bool {
-        let copy = self.plan.ids.iter().position(|&i| i == id);
-        copy.and_then(|c| self.copies[c].as_ref()).is_some_and(|f| f.log_epoch == 0)
+        let replica = self.plan.ids.iter().position(|&i| i == id);
+        replica.and_then(|c| self.replicas[c].as_ref()).is_some_and(|f| f.log_epoch == 0)
     }
 
     fn unavailable(&self, why: &'static str, missing: &[u64]) -> Error {
-        let found = self.members().filter(|&c| self.copies[c].is_some()).count();
+        let found = self.members().filter(|&c| self.replicas[c].is_some()).count();
         Error::QuorumUnavailable { why, found, missing: missing.to_vec(), away: Vec::new() }
     }
 
@@ -380,34 +382,39 @@ impl Takeover {
         let older = self.older.iter().filter(|_| from.lsn < taken);
         let alive: Vec<usize> = self.newest.iter().chain(older).copied().collect();
         let newest = self.newest.clone();
-        let until = move |copy: usize| if newest.contains(&copy) { u64::MAX } else { taken };
-        let epochs: Vec<u32> = self.copies.iter().map(|f| f.as_ref().map_or(0, |f| f.log_epoch)).collect();
-        self.ask(Phase::Walk, alive, move |copy| Request::Walk { from, until: until(copy), epoch: epochs[copy] })
+        let until = move |replica: usize| if newest.contains(&replica) { u64::MAX } else { taken };
+        let epochs: Vec<u32> = self.replicas.iter().map(|f| f.as_ref().map_or(0, |f| f.log_epoch)).collect();
+        self.ask(Phase::Walk, alive, move |replica| Request::Walk {
+            from,
+            until: until(replica),
+            epoch: epochs[replica],
+        })
     }
 
     fn walked(&mut self) -> Result<Progress> {
         let found: Vec<(usize, Walked)> = (self.heard.iter().enumerate())
-            .filter_map(|(copy, heard)| match heard {
-                Some(Heard::Reply(Reply::Walked(walked))) if self.can_end(walked.end) => Some((copy, *walked)),
+            .filter_map(|(replica, heard)| match heard {
+                Some(Heard::Reply(Reply::Walked(walked))) if self.can_end(walked.end) => Some((replica, *walked)),
                 _ => None,
             })
             .collect();
-        for copy in self.newest.iter().chain(&self.older) {
-            let asked = self.heard[*copy].is_some();
-            if asked && !found.iter().any(|(c, _)| c == copy) {
-                self.copies[*copy] = None;
+        for replica in self.newest.iter().chain(&self.older) {
+            let asked = self.heard[*replica].is_some();
+            if asked && !found.iter().any(|(c, _)| c == replica) {
+                self.replicas[*replica] = None;
             }
         }
-        if self.newest.iter().chain(&self.older).any(|&copy| self.copies[copy].is_none()) {
+        if self.newest.iter().chain(&self.older).any(|&replica| self.replicas[replica].is_none()) {
             return self.decide();
         }
         let Some(before) = &self.before else { return Err(self.unavailable("nothing was read", &[])) };
         let unread: Vec<u64> = before.all().into_iter().filter(|&id| !self.has_read(id)).collect();
-        // The image's own first: what it has whole is never fetched, so a copy whose medium fails between this round and the next cannot spoil what is good here.
+        // The image's own first: what it has whole is never fetched, so a replica whose medium fails between this round and the next cannot spoil what is good here.
         let further = |w: &Walked| w.end.lsn > self.end.lsn && w.end.position > self.end.position;
-        let farthest = found.iter().filter(|(_, w)| further(w)).max_by_key(|(copy, w)| (*copy == IMAGE, w.end.lsn));
-        if let Some(&(copy, Walked { end, .. })) = farthest {
-            self.parts.push((copy, Span { from: self.end.position, to: end.position }));
+        let farthest =
+            found.iter().filter(|(_, w)| further(w)).max_by_key(|(replica, w)| (*replica == IMAGE, w.end.lsn));
+        if let Some(&(replica, Walked { end, .. })) = farthest {
+            self.parts.push((replica, Span { from: self.end.position, to: end.position }));
             self.end = end;
             return Ok(Progress::Ask(self.walk()));
         }
@@ -420,7 +427,7 @@ impl Takeover {
                 self.unavailable("a record that was durable is damaged on all that were read", &unread)
             });
         }
-        let doubts = self.members().filter(|&copy| self.may_have_had(copy, lsn, &found)).count();
+        let doubts = self.members().filter(|&replica| self.may_have_had(replica, lsn, &found)).count();
         if doubts > 0 && doubts + unread.len() >= before.write_quorum as usize {
             if !unread.is_empty() && !self.plan.accept_doubt {
                 return Err(Error::InDoubt { lsn, missing: unread });
@@ -428,20 +435,20 @@ impl Takeover {
             self.in_doubt = Some(lsn);
         }
         self.todo = self.parts.clone();
-        self.todo.retain(|(copy, _)| *copy != IMAGE);
+        self.todo.retain(|(replica, _)| *replica != IMAGE);
         self.split_todo();
         Ok(Progress::Ask(self.compare_source()?))
     }
 
-    /// True if a copy may have acknowledged the record that is missing.
-    fn may_have_had(&self, copy: usize, lsn: Lsn, found: &[(usize, Walked)]) -> bool {
-        let Some(formed) = self.copies[copy].as_ref().filter(|formed| formed.log_epoch > 0) else { return false };
-        // A copy that was made one of the newest had what was taken over, persistently.
-        if self.newest.contains(&copy) && lsn.0 < formed.origin.taken {
+    /// True if a replica may have acknowledged the record that is missing.
+    fn may_have_had(&self, replica: usize, lsn: Lsn, found: &[(usize, Walked)]) -> bool {
+        let Some(formed) = self.replicas[replica].as_ref().filter(|formed| formed.log_epoch > 0) else { return false };
+        // A replica that was made one of the newest had what was taken over, persistently.
+        if self.newest.contains(&replica) && lsn.0 < formed.origin.taken {
             return true;
         }
-        // A copy that was not asked may have it from a leader before: what was taken over from others may be older still.
-        let walked = found.iter().find(|(c, _)| *c == copy);
+        // A replica that was not asked may have it from a leader before: what was taken over from others may be older still.
+        let walked = found.iter().find(|(c, _)| *c == replica);
         walked.map_or(lsn.0 < self.origin.taken, |(_, walked)| walked.doubt)
     }
 
@@ -451,8 +458,10 @@ impl Takeover {
     fn split_todo(&mut self) {
         let segment = self.segment_bytes();
         let most = PIECE.min(segment) * DIGESTS_MAX / 2;
-        let split = |(copy, Span { from, to }): (usize, Span)| {
-            (from..to).step_by(most as usize).map(move |start| (copy, Span { from: start, to: to.min(start + most) }))
+        let split = |(replica, Span { from, to }): (usize, Span)| {
+            (from..to)
+                .step_by(most as usize)
+                .map(move |start| (replica, Span { from: start, to: to.min(start + most) }))
         };
         self.todo = std::mem::take(&mut self.todo).into_iter().flat_map(split).collect();
         self.todo.reverse(); // taken from the end
@@ -466,7 +475,7 @@ impl Takeover {
         let Some(&(source, span)) = self.todo.last() else {
             return Ok(self.verify(self.head));
         };
-        if self.copies[source].is_none() {
+        if self.replicas[source].is_none() {
             return Err(self.unavailable("one was lost while it was read", &[]));
         }
         Ok(self.ask(Phase::CompareSource, [IMAGE, source], |_| Request::Digest { span }))
@@ -495,14 +504,14 @@ impl Takeover {
         Ok(Progress::Ask(self.compare_others()?))
     }
 
-    fn digests(&self, copy: usize) -> Option<&[u64]> {
-        match self.heard.get(copy) {
+    fn digests(&self, replica: usize) -> Option<&[u64]> {
+        match self.heard.get(replica) {
             Some(Some(Heard::Reply(Reply::Digests(digests)))) => Some(digests),
             _ => None,
         }
     }
 
-    /// The pieces in which a copy differs from another.
+    /// The pieces in which a replica differs from another.
     fn differing(&self, span: Span, one: usize, other: usize) -> Option<Vec<Span>> {
         let (one, other) = (self.digests(one)?, self.digests(other)?);
         let pieces: Vec<Span> = span.pieces(self.segment_bytes()).collect();
@@ -540,7 +549,7 @@ impl Takeover {
     }
 
     fn alive(&self) -> impl Iterator<Item = usize> + '_ {
-        (0..self.copies.len()).filter(|&c| self.copies[c].is_some())
+        (0..self.replicas.len()).filter(|&c| self.replicas[c].is_some())
     }
 
     fn compared_others(&mut self) -> Result<Progress> {
@@ -550,18 +559,18 @@ impl Takeover {
         }
         let mut pushes = Vec::new();
         let written = std::mem::take(&mut self.written);
-        for copy in 0..self.copies.len() {
-            if copy == image || self.copies[copy].is_none() {
+        for replica in 0..self.replicas.len() {
+            if replica == image || self.replicas[replica].is_none() {
                 continue;
             }
-            match self.differing(span, image, copy) {
+            match self.differing(span, image, replica) {
                 Some(spans) if spans.is_empty() => {}
-                Some(spans) if !written.contains(&copy) => {
-                    self.written.push(copy);
-                    pushes.push(Command::Push(copy, spans));
+                Some(spans) if !written.contains(&replica) => {
+                    self.written.push(replica);
+                    pushes.push(Command::Push(replica, spans));
                 }
                 // It failed, or does not have what was written into it: the others may do.
-                _ => self.copies[copy] = None,
+                _ => self.replicas[replica] = None,
             }
         }
         // What was written is compared again, before it is vouched for.

@@ -1,4 +1,4 @@
-//! What peers write into: the segments of a copy, and nothing else of its pool.
+//! What peers write into: the segments of a replica, and nothing else of its pool.
 
 use std::io;
 use std::sync::OnceLock;
@@ -9,9 +9,9 @@ use pmem::Pool;
 use crate::raw::{self, Claim};
 use crate::space::Geometry;
 
-/// The segments of a copy, one behind the other, from the first byte of the first. Empty until it is a copy of some log; no peer gets rights before that, so
+/// The segments of a replica, one behind the other, from the first byte of the first. Empty until it is a replica of some log; no peer gets rights before that, so
 /// that neither length nor address changes while a peer has them.
-pub(crate) struct CopyWindow {
+pub(crate) struct ReplicaWindow {
     pool: Pool,
     segments: OnceLock<Segments>,
 }
@@ -23,7 +23,7 @@ struct Segments {
     address: Option<Address>,
 }
 
-impl CopyWindow {
+impl ReplicaWindow {
     pub(super) fn new(pool: Pool) -> Self {
         Self { pool, segments: OnceLock::new() }
     }
@@ -36,7 +36,7 @@ impl CopyWindow {
         });
     }
 
-    fn place(&self, offset: u64, len: usize) -> io::Result<u64> {
+    fn locate(&self, offset: u64, len: usize) -> io::Result<u64> {
         let (first, all) = self.segments.get().map_or((0, 0), |segments| (segments.first, segments.len));
         if offset > all || len as u64 > all - offset {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{len} bytes at {offset} of {all}")));
@@ -45,19 +45,19 @@ impl CopyWindow {
     }
 }
 
-impl fabric::Window for CopyWindow {
+impl fabric::Window for ReplicaWindow {
     fn len(&self) -> u64 {
         self.segments.get().map_or(0, |segments| segments.len)
     }
 
     fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        let place = self.place(offset, bytes.len())?;
-        raw::copy_in(Claim::Shared, &self.pool, place, bytes).map_err(io::Error::other)
+        let at = self.locate(offset, bytes.len())?;
+        raw::copy_in(Claim::Shared, &self.pool, at, bytes).map_err(io::Error::other)
     }
 
     fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
-        let place = self.place(offset, into.len())?;
-        raw::copy_out(Claim::Shared, &self.pool, place, into).map_err(io::Error::other)
+        let at = self.locate(offset, into.len())?;
+        raw::copy_out(Claim::Shared, &self.pool, at, into).map_err(io::Error::other)
     }
 
     fn address(&self) -> Option<Address> {
@@ -72,25 +72,26 @@ mod tests {
 
     use super::*;
     use crate::failpoints::Failpoints;
-    use crate::replicate::copy::Copy;
     use crate::replicate::members::Layout;
     use crate::replicate::message::Request;
+    use crate::replicate::stored::StoredReplica;
 
-    /// The window of a copy before it is one of a log, and then.
+    /// The window of a replica before it is one of a log, and then.
     fn before_and_then(domain: DomainChoice) -> [(u64, bool); 2] {
         let dir = tempfile::tempdir().expect("a folder");
-        let pool = pmem::Options::new().domain(domain).size(64 << 10).create(dir.path().join("copy")).expect("a pool");
-        let mut copy = Copy::open(&pool, Failpoints::default()).expect("an empty copy");
-        let window = copy.window();
-        let look = |window: &CopyWindow| (window.len(), window.address().is_some());
+        let pool =
+            pmem::Options::new().domain(domain).size(64 << 10).create(dir.path().join("replica")).expect("a pool");
+        let mut replica = StoredReplica::open(&pool, Failpoints::default()).expect("an empty replica");
+        let window = replica.window();
+        let look = |window: &ReplicaWindow| (window.len(), window.address().is_some());
         let before = look(&window);
         assert!(window.write(0, b"x").is_err() && window.read(0, &mut [0]).is_err());
         let layout = Layout { log: 7, key: 9, segment_bytes: 4096, segments: 4, checksums: 2 };
-        copy.answer(1, &Request::Format { layout, me: 5 }).expect("formatted");
+        replica.answer(1, &Request::Format { layout, me: 5 }).expect("formatted");
         let then = look(&window);
         window.write(4096 * 4 - 1, b"x").expect("the last byte");
         assert!(window.write(4096 * 4 - 1, b"xy").is_err());
-        copy.answer(1, &Request::Format { layout, me: 5 }).expect("formatted once more");
+        replica.answer(1, &Request::Format { layout, me: 5 }).expect("formatted once more");
         assert_eq!(look(&window), then);
         [before, then]
     }

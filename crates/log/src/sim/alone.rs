@@ -1,4 +1,4 @@
-//! A copy by itself.
+//! A replica by itself.
 
 use pmem::{ChecksumKey, Pool};
 
@@ -9,16 +9,16 @@ use crate::error::Result;
 use crate::raw::{self, Claim};
 use crate::record::{Header, Kind, RECORD_HEADER, space};
 use crate::recovery::Walk;
-use crate::replicate::copy::{Answer, Copy};
 use crate::replicate::members::{Config, Origin};
 use crate::replicate::message::{Reply, Request, Walked};
+use crate::replicate::stored::{Answer, StoredReplica};
 use crate::space::read_header;
 
 const ME: u64 = 1;
 
-/// A place between two records.
+/// A position between two records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct Position {
     /// The record behind it.
     pub lsn: u64,
     /// Where the record before it ends.
@@ -27,26 +27,26 @@ pub struct Place {
     pub epoch: u32,
 }
 
-impl From<At> for Place {
+impl From<At> for Position {
     fn from(At { lsn, position, epoch }: At) -> Self {
         Self { lsn, position, epoch }
     }
 }
 
-impl From<Place> for At {
-    fn from(Place { lsn, position, epoch }: Place) -> Self {
+impl From<Position> for At {
+    fn from(Position { lsn, position, epoch }: Position) -> Self {
         Self { lsn, position, epoch }
     }
 }
 
-/// A copy, and the leader that it hears.
+/// A replica, and the leader that it hears.
 pub struct Alone {
-    copy: Copy,
+    replica: StoredReplica,
     /// Of the leader: its epoch.
     session: u64,
 }
 
-/// What a copy says of itself.
+/// What a replica says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Told {
     /// No leader with a lower epoch is heard.
@@ -54,24 +54,24 @@ pub struct Told {
     /// Of the last leader that repaired it.
     pub epoch: u32,
     /// The oldest record there is.
-    pub head: Place,
-    /// The log's copies and the write quorum, by that epoch.
+    pub head: Position,
+    /// The log's replicas and the write quorum, by that epoch.
     pub members: Option<(Vec<u64>, u32)>,
 }
 
-/// What a copy has from its head on.
+/// What a replica has from its head on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     /// Number and payload of each record.
     pub records: Vec<(u64, Vec<u8>)>,
     /// Behind them.
-    pub end: Place,
-    /// The copy says that there may have been more.
+    pub end: Position,
+    /// The replica says that there may have been more.
     pub doubt: bool,
 }
 
 impl Alone {
-    /// The copy in a pool, which may be empty.
+    /// The replica in a pool, which may be empty.
     ///
     /// # Errors
     /// Those of the pool; it is damaged.
@@ -79,17 +79,17 @@ impl Alone {
         Self::open_in(pool, crate::NAME, options)
     }
 
-    /// The copy in a region of a pool.
+    /// The replica in a region of a pool.
     ///
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_in(pool: &Pool, region: &str, options: &Options) -> Result<Self> {
-        Ok(Self { copy: Copy::open_in(pool, region, options.failpoints())?, session: 0 })
+        Ok(Self { replica: StoredReplica::open_in(pool, region, options.failpoints())?, session: 0 })
     }
 
     /// What it is; none for an empty one.
     pub fn told(&self) -> Option<Told> {
-        let formed = self.copy.log()?.formed();
+        let formed = self.replica.log()?.formed();
         Some(Told {
             promised: formed.promised,
             epoch: formed.log_epoch,
@@ -98,12 +98,12 @@ impl Alone {
         })
     }
 
-    /// It becomes a copy. Like each of the others, false if it refuses.
+    /// It becomes a replica. Like each of the others, false if it refuses.
     ///
     /// # Errors
     /// Its own: like each of the others', it can do nothing any more.
     pub fn format(&mut self) -> Result<bool> {
-        let answer = self.copy.answer(0, &Request::Format { layout: LAYOUT, me: ME })?;
+        let answer = self.replica.answer(0, &Request::Format { layout: LAYOUT, me: ME })?;
         Ok(matches!(answer.reply, Reply::State(state) if state.formed.is_some()))
     }
 
@@ -113,7 +113,7 @@ impl Alone {
     /// Its own.
     pub fn promise(&mut self, epoch: u32) -> Result<bool> {
         let (session, owner) = (u64::from(epoch), u64::from(epoch));
-        let Answer { grant, .. } = self.copy.answer(session, &Request::Promise { epoch, owner })?;
+        let Answer { grant, .. } = self.replica.answer(session, &Request::Promise { epoch, owner })?;
         if grant {
             self.session = session;
         }
@@ -125,9 +125,9 @@ impl Alone {
     /// # Errors
     /// Outside of them.
     pub fn put(&mut self, position: u64, bytes: &[u8]) -> std::io::Result<()> {
-        let Some(log) = self.copy.log() else { return Ok(()) };
+        let Some(log) = self.replica.log() else { return Ok(()) };
         let offset = log.geometry.locate(position) - log.geometry.offset(0);
-        fabric::Window::write(&*self.copy.window(), offset, bytes)
+        fabric::Window::write(&*self.replica.window(), offset, bytes)
     }
 
     /// It says that so many bytes were records.
@@ -135,7 +135,7 @@ impl Alone {
     /// # Errors
     /// Its own.
     pub fn written(&mut self, len: u64) -> Result<bool> {
-        Ok(self.copy.written(self.session, len)?.is_ok())
+        Ok(self.replica.written(self.session, len)?.is_ok())
     }
 
     /// What was written becomes persistent; through which record all is then.
@@ -143,25 +143,25 @@ impl Alone {
     /// # Errors
     /// Its own.
     pub fn persist(&mut self) -> Result<u64> {
-        self.copy.persist()
+        self.replica.persist()
     }
 
-    /// It hears where the log is, and of which copies.
+    /// It hears where the log is, and of which replicas.
     ///
     /// # Errors
     /// Its own.
-    pub fn install(&mut self, head: Place, end: Place, members: &[u64], write_quorum: u32) -> Result<bool> {
+    pub fn install(&mut self, head: Position, end: Position, members: &[u64], write_quorum: u32) -> Result<bool> {
         let config = Config::of(members.to_vec(), write_quorum);
         let request = Request::Install { head: head.into(), end: end.into(), config, origin: Origin::default() };
-        Ok(self.copy.answer(self.session, &request)?.reply == Reply::Installed)
+        Ok(self.replica.answer(self.session, &request)?.reply == Reply::Installed)
     }
 
     /// It hears that records before this are not needed.
     ///
     /// # Errors
     /// Its own.
-    pub fn move_head(&mut self, head: Place) -> Result<bool> {
-        Ok(self.copy.answer(self.session, &Request::Head { head: head.into() })?.reply == Reply::HeadMoved)
+    pub fn move_head(&mut self, head: Position) -> Result<bool> {
+        Ok(self.replica.answer(self.session, &Request::Head { head: head.into() })?.reply == Reply::HeadMoved)
     }
 
     /// What it would tell the leader that it promised to.
@@ -171,10 +171,10 @@ impl Alone {
     pub fn walk(&mut self) -> Result<Option<Found>> {
         let Some(told) = self.told() else { return Ok(None) };
         let request = Request::Walk { from: told.head.into(), until: u64::MAX, epoch: told.epoch };
-        let Reply::Walked(Walked { end, doubt, through }) = self.copy.answer(self.session, &request)?.reply else {
+        let Reply::Walked(Walked { end, doubt, through }) = self.replica.answer(self.session, &request)?.reply else {
             return Ok(None);
         };
-        let (doubt, end) = (doubt || through >= end.lsn, Place::from(end));
+        let (doubt, end) = (doubt || through >= end.lsn, Position::from(end));
         Ok(Some(Found { records: self.read(told.head, end)?, end, doubt }))
     }
 
@@ -183,15 +183,15 @@ impl Alone {
     /// # Errors
     /// Those of the pool.
     pub fn records(&self) -> Result<Vec<(u64, Vec<u8>)>> {
-        let (Some(log), Some(told)) = (self.copy.log(), self.told()) else { return Ok(Vec::new()) };
-        let Walk { lsn, position, epoch, .. } = log.reader(self.copy.pool()).walk()?;
-        self.read(told.head, Place { lsn, position, epoch })
+        let (Some(log), Some(told)) = (self.replica.log(), self.told()) else { return Ok(Vec::new()) };
+        let Walk { lsn, position, epoch, .. } = log.reader(self.replica.pool()).walk()?;
+        self.read(told.head, Position { lsn, position, epoch })
     }
 
-    /// The records between two places, each known to be whole.
-    fn read(&self, head: Place, end: Place) -> Result<Vec<(u64, Vec<u8>)>> {
-        let Some(log) = self.copy.log() else { return Ok(Vec::new()) };
-        let pool = self.copy.pool();
+    /// The records between two positions, each known to be whole.
+    fn read(&self, head: Position, end: Position) -> Result<Vec<(u64, Vec<u8>)>> {
+        let Some(log) = self.replica.log() else { return Ok(Vec::new()) };
+        let pool = self.replica.pool();
         let (mut records, mut lsn, mut position) = (Vec::new(), head.lsn, head.position);
         while lsn < end.lsn {
             for at in log.geometry.candidates(position) {
@@ -213,12 +213,12 @@ impl Alone {
 
 /// The bytes of a record at a position, as its leader writes them.
 #[must_use]
-pub fn record(place: Place, payload: &[u8]) -> Vec<u8> {
+pub fn record(at: Position, payload: &[u8]) -> Vec<u8> {
     let key = ChecksumKey::new(LAYOUT.key, LAYOUT.log);
-    let (lsn, epoch, len) = (place.lsn, place.epoch, payload.len() as u32);
+    let (lsn, epoch, len) = (at.lsn, at.epoch, payload.len() as u32);
     let header = Header { lsn, forced_back: 0, epoch, kind: Kind::Data, len, to_line: false };
     let mut bytes = header.encode(&key, key.sum(payload)).to_vec();
     bytes.extend(payload);
-    bytes.resize(space(place.position, payload.len() as u64, false) as usize, 0);
+    bytes.resize(space(at.position, payload.len() as u64, false) as usize, 0);
     bytes
 }

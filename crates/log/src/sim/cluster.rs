@@ -1,4 +1,4 @@
-//! A leader and the other copies of its log, over a network without faults.
+//! A leader and the other replicas of its log, over a network without faults.
 
 use std::time::Duration;
 
@@ -10,16 +10,16 @@ use super::wiring::{Way, clock, connect, layout, lead, peer_of};
 use crate::error::{Error, Result};
 use crate::recovery::Recovered;
 use crate::replicate::candidate::{Candidate, Link, Make, Stand};
-use crate::replicate::copy::Copy;
 use crate::replicate::leading::FlushOrder;
 use crate::replicate::served::Served;
+use crate::replicate::stored::StoredReplica;
 use crate::replicate::takeover::Taken;
 use crate::{Log, Lsn, Options};
 
 /// Time that passes where nothing happens.
 const TICK: Duration = Duration::from_millis(20);
 
-/// Where a copy is: a machine has a pool of its own, or a region of one.
+/// Where a replica is: a machine has a pool of its own, or a region of one.
 #[derive(Clone, Debug)]
 pub struct Home {
     /// The pool.
@@ -38,7 +38,7 @@ struct Other {
 /// Runs what a machine does, by its number; the leader is 0.
 pub type On = fn(usize, &mut dyn FnMut());
 
-/// A leader and other copies. Nothing happens but what is called, on the caller's thread.
+/// A leader and other replicas. Nothing happens but what is called, on the caller's thread.
 pub struct Cluster {
     network: Network,
     node: Node,
@@ -49,7 +49,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Makes a log with a copy in each of these places, the leader's own first.
+    /// Makes a log with a replica in each of these homes, the leader's own first.
     ///
     /// # Errors
     /// As [`Options::create_replicated`].
@@ -61,7 +61,7 @@ impl Cluster {
         Self::lead(options, homes, Some(make), 1, on).map(|(this, _)| this)
     }
 
-    /// Takes it over from the copy in the first of these places.
+    /// Takes it over from the replica in the first of these homes.
     ///
     /// # Errors
     /// As [`Options::open_replicated`].
@@ -79,7 +79,7 @@ impl Cluster {
         let (mut others, mut links, mut hears) = (Vec::new(), Vec::new(), Vec::new());
         for (at, home) in rest.iter().enumerate() {
             let mut served = None;
-            on(at + 1, &mut || served = Some(Copy::open_in(&home.pool, home.region, failpoints)));
+            on(at + 1, &mut || served = Some(StoredReplica::open_in(&home.pool, home.region, failpoints)));
             let served = Served::new(served.ok_or_else(nobody)??, false);
             let mut other = Other { served, node: network.node(), sessions: Vec::new() };
             let (link, receiver) = other.connect(&network, node)?;
@@ -87,7 +87,7 @@ impl Cluster {
             hears.push((at + 1, receiver));
             others.push(other);
         }
-        let image = Copy::open_in(&own.pool, own.region, failpoints)?;
+        let image = StoredReplica::open_in(&own.pool, own.region, failpoints)?;
         let stand = Stand {
             owner,
             term: 0,
@@ -114,25 +114,25 @@ impl Cluster {
         Ok((Self { network, node, log, hears, others, on }, recovered))
     }
 
-    /// The leader's handle. What waits for copies never returns: here they do what they do when they are [attended](Self::catch_up).
+    /// The leader's handle. What waits for replicas never returns: here they do what they do when they are [attended](Self::catch_up).
     pub fn log(&self) -> &Log {
         &self.log
     }
 
-    /// A record that no copy was sent yet.
+    /// A record that no replica was sent yet.
     ///
     /// # Errors
     /// As [`Log::reserve`].
     pub fn complete(&self, payload: &[u8]) -> Result<Lsn> {
-        let mut place = self.log.reserve(payload.len())?;
-        place.copy(0, payload);
-        place.complete()
+        let mut record = self.log.reserve(payload.len())?;
+        record.copy(0, payload);
+        record.complete()
     }
 
-    /// What is complete goes to the copies and into the leader's own image, and all that is under way arrives, and is answered.
+    /// What is complete goes to the replicas and into the leader's own image, and all that is under way arrives, and is answered.
     ///
     /// # Errors
-    /// Those of a force, and of a copy.
+    /// Those of a force, and of a replica.
     pub fn force(&mut self) -> Result<()> {
         self.log.post()?;
         self.catch_up()?;
@@ -144,7 +144,7 @@ impl Cluster {
     /// All that is under way arrives, and is answered.
     ///
     /// # Errors
-    /// A copy's.
+    /// A replica's.
     pub fn catch_up(&mut self) -> Result<()> {
         let Self { network, log, hears, others, on, .. } = self;
         while network.step().is_some() {
@@ -154,7 +154,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// A new copy is taken in.
+    /// A new replica is taken in.
     ///
     /// # Errors
     /// As [`Log::join`].
@@ -165,7 +165,7 @@ impl Cluster {
     fn join_along(&mut self, home: &Home, on_the_way: impl FnOnce(Link) -> Link) -> Result<()> {
         let at = self.others.len() + 1;
         let mut served = None;
-        (self.on)(at, &mut || served = Some(Copy::open_in(&home.pool, home.region, Default::default())));
+        (self.on)(at, &mut || served = Some(StoredReplica::open_in(&home.pool, home.region, Default::default())));
         let Some(served) = served else { return Ok(()) };
         let mut other = Other { served: Served::new(served?, false), node: self.network.node(), sessions: Vec::new() };
         let (link, receiver) = other.connect(&self.network, self.node)?;
@@ -231,9 +231,9 @@ impl Other {
 }
 
 fn hear_out(candidate: &mut Candidate, hears: &mut [(usize, Box<dyn Receiver>)]) -> Result<Option<Taken>> {
-    for (copy, receiver) in hears {
+    for (replica, receiver) in hears {
         while let Some(event) = arrived(receiver.as_mut()) {
-            if let Some(taken) = candidate.on_event(*copy, event)? {
+            if let Some(taken) = candidate.on_event(*replica, event)? {
                 return Ok(Some(taken));
             }
         }
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_that_does_not_have_what_was_written_into_it_does_not_join() {
+    fn a_replica_that_does_not_have_what_was_written_into_it_does_not_join() {
         let dir = tempfile::tempdir().expect("a folder");
         let pool = |name: &str| pmem::Options::new().size(64 << 10).create(dir.path().join(name)).expect("a pool");
         let homes = ["one", "two", "three", "four"].map(|name| Home { pool: pool(name), region: "log" });

@@ -1,5 +1,5 @@
-//! Whatever bytes, as what peers say: to a copy in all its states, to a candidate, to a leader. None of them may panic, go on for ever, or write where the log is not; and
-//! a copy keeps what it acknowledged to the leader that has its promise.
+//! Whatever bytes, as what peers say: to a replica in all its states, to a candidate, to a leader. None of them may panic, go on for ever, or write where the log is not; and
+//! a replica keeps what it acknowledged to the leader that has its promise.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use fabric::{Access, Event, Reason, Receiver, Rights, Sender};
 use parking_lot::Mutex;
 use pmem::Pool;
 
-use super::alone::{Place, record};
+use super::alone::{Position, record};
 use super::cluster::{Cluster, Home};
 use super::wiring::{self, LAYOUT, SEGMENT, SEGMENTS};
 use crate::at::{At, Span};
@@ -16,13 +16,13 @@ use crate::error::Result;
 use crate::failpoints::Failpoints;
 use crate::raw::{self, Claim};
 use crate::replicate::candidate::{Candidate, Link, Lost, Stand};
-use crate::replicate::copy::Copy;
 use crate::replicate::leading::FlushOrder;
 use crate::replicate::members::{Config, Layout, Origin, Quorum};
 use crate::replicate::message::{
-    Formed, FromCopy, Reply, Request, State, ToCopy, WIRE_VERSION, Walked, decode, encode,
+    Formed, FromReplica, Reply, Request, State, ToReplica, WIRE_VERSION, Walked, decode, encode,
 };
 use crate::replicate::served::Served;
+use crate::replicate::stored::StoredReplica;
 use crate::replicate::takeover::Taken;
 use crate::{Log, Options};
 
@@ -139,15 +139,15 @@ impl<'a> Script<'a> {
     }
 
     /// An event at a candidate or a leader, whose last question had this number.
-    fn copy_says(&mut self, call: u32) -> Event {
+    fn replica_says(&mut self, call: u32) -> Event {
         match self.byte() % 8 {
             0 | 1 => Event::Message(self.bytes().to_vec()),
-            2 => Event::Message(encode(&FromCopy::Fenced { epoch: self.number() as u32, owner: self.number() })),
+            2 => Event::Message(encode(&FromReplica::Fenced { epoch: self.number() as u32, owner: self.number() })),
             3 => Event::Read { tag: self.number() as u32, bytes: self.bytes().to_vec() },
             4 => Event::Written { imm: self.number() as u32 },
             5 => Event::Closed(Reason::Peer),
-            6 => Event::Message(encode(&FromCopy::Answer { call: self.number() as u32, reply: self.reply() })),
-            _ => Event::Message(encode(&FromCopy::Answer { call, reply: self.reply() })),
+            6 => Event::Message(encode(&FromReplica::Answer { call: self.number() as u32, reply: self.reply() })),
+            _ => Event::Message(encode(&FromReplica::Answer { call, reply: self.reply() })),
         }
     }
 
@@ -190,13 +190,13 @@ impl Desk {
         std::mem::take(&mut self.0.lock())
     }
 
-    /// What a copy acknowledged.
+    /// What a replica acknowledged.
     fn acknowledgements(&self) -> Vec<u32> {
         let immediate = |sent| if let Sent::Write(_, _, imm) = sent { imm } else { None };
         self.take().into_iter().filter_map(immediate).collect()
     }
 
-    fn messages(&self) -> Vec<FromCopy> {
+    fn messages(&self) -> Vec<FromReplica> {
         let messages = |sent| if let Sent::Message(bytes) = sent { decode(&bytes) } else { None };
         self.take().into_iter().filter_map(messages).collect()
     }
@@ -226,9 +226,9 @@ impl Sender for Desk {
     fn close(&mut self) {}
 }
 
-// ---- a copy -----------------------------------------------------------------------------------------------------
+// ---- a replica ----------------------------------------------------------------------------------------------
 
-/// A session at the copy.
+/// A session at the replica.
 struct Peer {
     session: u64,
     access: Access,
@@ -248,17 +248,17 @@ impl Target {
         Peer { session, access, desk, call: 0 }
     }
 
-    /// No peer makes a copy stop.
+    /// No peer makes a replica stop.
     fn event(&mut self, peer: &Peer, event: Event) {
         let done = self.served.on_event(peer.session, event);
-        assert!(done.is_ok(), "a peer stopped the copy: {done:?}");
+        assert!(done.is_ok(), "a peer stopped the replica: {done:?}");
     }
 
     fn ask(&mut self, peer: &mut Peer, request: Request) -> Option<Reply> {
         peer.call += 1;
-        self.event(peer, Event::Message(encode(&ToCopy { call: peer.call, request })));
+        self.event(peer, Event::Message(encode(&ToReplica { call: peer.call, request })));
         let answered = |said| match said {
-            FromCopy::Answer { call, reply } if call == peer.call => Some(reply),
+            FromReplica::Answer { call, reply } if call == peer.call => Some(reply),
             _ => None,
         };
         peer.desk.messages().into_iter().find_map(answered)
@@ -266,7 +266,7 @@ impl Target {
 
     /// As a transport does it: within the bounds, and by the rights that there are.
     fn write(&mut self, peer: &Peer, offset: u64, bytes: &[u8]) {
-        let window = self.served.copy().window();
+        let window = self.served.stored().window();
         let len = fabric::Window::len(&*window);
         let before = self.outside();
         let is_inside = offset.checked_add(bytes.len() as u64).is_some_and(|end| end <= len);
@@ -283,7 +283,7 @@ impl Target {
     /// All bytes that are not of segments.
     fn outside(&self) -> Vec<u8> {
         let all = self.pool.size();
-        let (first, end) = match self.served.copy().log() {
+        let (first, end) = match self.served.stored().log() {
             Some(log) => (log.geometry.offset(0), log.geometry.offset(0) + SEGMENT * SEGMENTS),
             None => (all, all),
         };
@@ -295,7 +295,7 @@ impl Target {
 /// The leader that all is well with.
 struct Honest {
     peer: Peer,
-    next: Place,
+    next: Position,
     acknowledged: Vec<(u64, Vec<u8>)>,
 }
 
@@ -317,19 +317,21 @@ impl Honest {
         let said = self.peer.desk.acknowledgements();
         assert!(said.contains(&(lsn as u32)), "record {lsn} of the leader is not taken: {said:?}");
         self.acknowledged.push((lsn, payload));
-        self.next = Place { lsn: lsn + 1, position: self.next.position + bytes.len() as u64, ..self.next };
+        self.next = Position { lsn: lsn + 1, position: self.next.position + bytes.len() as u64, ..self.next };
     }
 }
 
-/// Any bytes, as what peers say to a copy and write there: in a pool without anything, which it changes.
+/// Any bytes, as what peers say to a replica and write there: in a pool without anything, which it changes.
 ///
 /// # Panics
-/// The copy stopped, wrote elsewhere, or forgot what it had acknowledged.
-pub fn copy(pool: &Pool, bytes: &[u8]) {
+/// The replica stopped, wrote elsewhere, or forgot what it had acknowledged.
+pub fn replica(pool: &Pool, bytes: &[u8]) {
     let mut script = Script(bytes);
-    let Ok(copy) = Copy::open(pool, Failpoints::default()) else { panic!("an empty copy cannot be opened") };
-    let mut target = Target { served: Served::new(copy, false), pool: pool.clone() };
-    let start = Place { lsn: 1, position: 0, epoch: 1 };
+    let Ok(replica) = StoredReplica::open(pool, Failpoints::default()) else {
+        panic!("an empty replica cannot be opened")
+    };
+    let mut target = Target { served: Served::new(replica, false), pool: pool.clone() };
+    let start = Position { lsn: 1, position: 0, epoch: 1 };
     let mut honest = Honest { peer: target.connect(), next: start, acknowledged: Vec::new() };
     let state = script.byte() % 4;
     if state > 0 {
@@ -347,7 +349,7 @@ pub fn copy(pool: &Pool, bytes: &[u8]) {
         honest.append(&mut target, 50);
     }
     let mut others = vec![target.connect()];
-    let is_led = |target: &Target, honest: &Honest| state > 2 && target.served.copy().is_writer(honest.peer.session);
+    let is_led = |target: &Target, honest: &Honest| state > 2 && target.served.stored().is_writer(honest.peer.session);
     while !script.0.is_empty() {
         let at = others.len() - 1;
         let led = is_led(&target, &honest);
@@ -359,7 +361,7 @@ pub fn copy(pool: &Pool, bytes: &[u8]) {
             }
             4 => {
                 others[at].call += 1;
-                let mut message = encode(&ToCopy { call: others[at].call, request: script.request() });
+                let mut message = encode(&ToReplica { call: others[at].call, request: script.request() });
                 script.spoil(&mut message);
                 target.event(&others[at], Event::Message(message));
             }
@@ -382,22 +384,22 @@ pub fn copy(pool: &Pool, bytes: &[u8]) {
     }
     let led = is_led(&target, &honest);
     if led {
-        check(target.served.copy(), 1, &honest);
+        check(target.served.stored(), 1, &honest);
     }
     drop(target);
-    match Copy::open(pool, Failpoints::default()) {
+    match StoredReplica::open(pool, Failpoints::default()) {
         Ok(again) if led => check(&again, 1, &honest),
         Ok(_) => {}
-        Err(error) => panic!("the copy cannot be opened again: {error}"),
+        Err(error) => panic!("the replica cannot be opened again: {error}"),
     }
 }
 
 /// It has all that was acknowledged, and is of the same leader.
-fn check(copy: &Copy, epoch: u32, honest: &Honest) {
-    let Some(log) = copy.log() else { panic!("it is no copy any more") };
+fn check(replica: &StoredReplica, epoch: u32, honest: &Honest) {
+    let Some(log) = replica.log() else { panic!("it is no replica any more") };
     let formed = log.formed();
     assert_eq!((formed.promised, formed.log_epoch, formed.head.lsn), (epoch, epoch, 1));
-    let mut reader = log.reader(copy.pool());
+    let mut reader = log.reader(replica.pool());
     let walk = reader.walk();
     let last = honest.acknowledged.len() as u64;
     assert!(
@@ -410,17 +412,19 @@ fn check(copy: &Copy, epoch: u32, honest: &Honest) {
 
 // ---- a candidate ------------------------------------------------------------------------------------------------
 
-/// Any bytes, as what becomes of all that a copy with some records says to a candidate, in two pools without anything.
+/// Any bytes, as what becomes of all that a replica with some records says to a candidate, in two pools without anything.
 ///
 /// # Panics
-/// The takeover goes on for ever, or the copy stopped.
+/// The takeover goes on for ever, or the replica stopped.
 pub fn candidate(pools: [&Pool; 2], bytes: &[u8]) {
     let mut script = Script(bytes);
     let [here, there] = pools;
-    let Ok(copy) = Copy::open(there, Failpoints::default()) else { panic!("an empty copy cannot be opened") };
-    let mut target = Target { served: Served::new(copy, false), pool: there.clone() };
+    let Ok(replica) = StoredReplica::open(there, Failpoints::default()) else {
+        panic!("an empty replica cannot be opened")
+    };
+    let mut target = Target { served: Served::new(replica, false), pool: there.clone() };
     let mut first = target.connect();
-    let start = Place { lsn: 1, position: 0, epoch: 1 };
+    let start = Position { lsn: 1, position: 0, epoch: 1 };
     let config = Config::of(vec![1], 1);
     target.ask(&mut first, Request::Format { layout: LAYOUT, me: 1 });
     target.ask(&mut first, Request::Promise { epoch: 1, owner: 1 });
@@ -431,8 +435,8 @@ pub fn candidate(pools: [&Pool; 2], bytes: &[u8]) {
 
     let peer = target.connect();
     let desk = Desk::default();
-    let link = Link::new(0, "a copy".into(), Box::new(desk.clone()));
-    let Ok(image) = Copy::open(here, Failpoints::default()) else { panic!("an empty image cannot be opened") };
+    let link = Link::new(0, "a replica".into(), Box::new(desk.clone()));
+    let Ok(image) = StoredReplica::open(here, Failpoints::default()) else { panic!("an empty image cannot be opened") };
     let stand = Stand {
         owner: 2,
         term: script.number() as u32,
@@ -462,13 +466,13 @@ fn converse(
         for sent in desk.take() {
             match sent {
                 Sent::Message(bytes) => {
-                    call = decode::<ToCopy>(&bytes).map_or(call, |asked| asked.call);
+                    call = decode::<ToReplica>(&bytes).map_or(call, |asked| asked.call);
                     target.event(peer, Event::Message(bytes));
                 }
                 Sent::Write(offset, bytes, _) => target.write(peer, offset, &bytes),
                 Sent::Read { offset, len, tag } => {
                     let mut bytes = vec![0; len as usize];
-                    let window = target.served.copy().window();
+                    let window = target.served.stored().window();
                     if fabric::Window::read(&*window, offset, &mut bytes).is_ok() {
                         events.push(Event::Read { tag, bytes });
                     }
@@ -481,7 +485,7 @@ fn converse(
         );
         if events.is_empty() {
             match candidate.on_timeout() {
-                Ok(None) => return None, // no copy is waited for
+                Ok(None) => return None, // no replica is waited for
                 Ok(Some(taken)) => return lead(candidate, taken),
                 Err(_) => return None,
             }
@@ -512,13 +516,13 @@ fn befall(script: &mut Script<'_>, event: Event, call: u32) -> Vec<Event> {
             script.spoil(&mut bytes);
             vec![Event::Read { tag, bytes }]
         }
-        (9, event) => vec![script.copy_says(call), event],
-        (10 | 11, Event::Message(bytes)) => match decode::<FromCopy>(&bytes) {
-            Some(FromCopy::Answer { call, reply }) => {
+        (9, event) => vec![script.replica_says(call), event],
+        (10 | 11, Event::Message(bytes)) => match decode::<FromReplica>(&bytes) {
+            Some(FromReplica::Answer { call, reply }) => {
                 let reply = alike(script, reply);
-                vec![Event::Message(encode(&FromCopy::Answer { call, reply }))]
+                vec![Event::Message(encode(&FromReplica::Answer { call, reply }))]
             }
-            _ => vec![script.copy_says(call)],
+            _ => vec![script.replica_says(call)],
         },
         (_, event) => vec![event],
     }
@@ -576,7 +580,7 @@ fn lead(candidate: Candidate, taken: Taken) -> Option<Log> {
 
 // ---- a leader ---------------------------------------------------------------------------------------------------
 
-/// What a copy that joins says.
+/// What a replica that joins says.
 struct Told(Vec<Event>);
 
 impl Receiver for Told {
@@ -587,10 +591,10 @@ impl Receiver for Told {
     fn watch<'a>(&'a mut self, _: &mut fabric::Watch<'a>) {} // no thread waits here
 }
 
-/// Any bytes, as what two copies say to the leader of a log, and one that joins: all three in regions of a pool without anything.
+/// Any bytes, as what two replicas say to the leader of a log, and one that joins: all three in regions of a pool without anything.
 ///
 /// # Panics
-/// A record counts as durable that no copy has acknowledged.
+/// A record counts as durable that no replica has acknowledged.
 pub fn leading(pool: &Pool, bytes: &[u8]) {
     let mut script = Script(bytes);
     let homes = ["here", "one", "two"].map(|region| Home { pool: pool.clone(), region });
@@ -618,13 +622,13 @@ pub fn leading(pool: &Pool, bytes: &[u8]) {
                 let _: Result<()> = cluster.log().reclaim();
             }
             4 => {
-                let mut events: Vec<Event> = (0..8).map(|n| script.copy_says(8 - n)).collect();
+                let mut events: Vec<Event> = (0..8).map(|n| script.replica_says(8 - n)).collect();
                 // Else most are over with the first.
                 if !script.once_in(4) {
                     let formed = Formed { layout: LAYOUT, ..script.formed() };
                     let reply = Reply::State(State { formed: Some(formed) });
                     for call in [2, 1] {
-                        events.push(Event::Message(encode(&FromCopy::Answer { call, reply: reply.clone() })));
+                        events.push(Event::Message(encode(&FromReplica::Answer { call, reply: reply.clone() })));
                     }
                 }
                 let _: Result<()> = cluster.join_by(Box::new(Desk::default()), Box::new(Told(events)));
@@ -632,7 +636,7 @@ pub fn leading(pool: &Pool, bytes: &[u8]) {
                 acknowledged = acknowledged.max(cluster.log().forced().get());
             }
             _ => {
-                let (peer, event) = (usize::from(script.byte() % 2), script.copy_says(1));
+                let (peer, event) = (usize::from(script.byte() % 2), script.replica_says(1));
                 if let Event::Written { imm } = event {
                     acknowledged = acknowledged.max(imm.into());
                 }

@@ -1,14 +1,14 @@
-//! Copies and leaders without machines: driven by hand, by any bytes, and by schedules of all that goes wrong.
+//! Replicas and leaders without machines: driven by hand, by any bytes, and by schedules of all that goes wrong.
 //!
 //! | module | what is driven |
 //! |---|---|
-//! | `alone` | one copy: what leaders say to it is called one by one |
-//! | `cluster` | a leader and copies, over a network without faults: nothing happens but what is called |
-//! | `hostile` | a copy, a candidate, a leader, by whatever bytes |
+//! | `alone` | one replica: what leaders say to it is called one by one |
+//! | `cluster` | a leader and replicas, over a network without faults: nothing happens but what is called |
+//! | `hostile` | a replica, a candidate, a leader, by whatever bytes |
 //! | `schedules`, `schedule`, `shape` | for tests of this crate: many machines, one random history from each seed |
 //! | `world`, `node` | these machines, the network between them, and what was acknowledged |
 //! | `stale_leader` | for tests of this crate: a leader that goes on writing |
-//! | `wiring` | layouts, ways between leaders and copies, the leader that is elected: for all of them |
+//! | `wiring` | layouts, ways between leaders and replicas, the leader that is elected: for all of them |
 
 mod alone;
 mod cluster;
@@ -27,7 +27,7 @@ mod wiring;
 #[cfg(test)]
 mod world;
 
-pub use alone::{Alone, Found, Place, Told, record};
+pub use alone::{Alone, Found, Position, Told, record};
 pub use cluster::{Cluster, Home};
-pub use hostile::{candidate, copy, leading};
+pub use hostile::{candidate, leading, replica};
 pub use wiring::{SEGMENT, SEGMENTS};

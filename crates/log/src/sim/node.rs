@@ -10,16 +10,16 @@ use crate::Log;
 use crate::error::Result;
 use crate::failpoints::Failpoints;
 use crate::replicate::candidate::Candidate;
-use crate::replicate::copy::Copy;
 use crate::replicate::served::Served;
+use crate::replicate::stored::StoredReplica;
 
 pub(super) const MODULE_BYTES: u64 = 40 << 10;
 
 /// What a machine is doing.
 pub(super) enum Role {
-    /// It is off, or its copy cannot be opened.
+    /// It is off, or its replica cannot be opened.
     Down,
-    /// It has no copy, and nothing to do.
+    /// It has no replica, and nothing to do.
     Idle,
     Serving(Box<Served>),
     Standing(Box<Candidate>),
@@ -37,13 +37,13 @@ pub(super) struct Leader {
 #[derive(Clone, Copy)]
 pub(super) enum Of {
     Session(u64),
-    /// A copy, by its number in the takeover, then among the leader's copies.
-    Copy(usize),
+    /// A replica, by its number in the takeover, then among the leader's replicas.
+    Replica(usize),
 }
 
 pub(super) struct Node {
     pub(super) net: fabric::sim::Node,
-    /// Where its copy is; none for a machine without.
+    /// Where its replica is; none for a machine without.
     pub(super) module: Option<Arc<Module>>,
     pub(super) role: Role,
     pub(super) ends: Vec<(Of, Box<dyn Receiver>)>,
@@ -58,17 +58,17 @@ impl Node {
         if let Role::Leading(leader) = &mut self.role { Some(leader) } else { None }
     }
 
-    /// Opens its copy.
-    pub(super) fn open(module: &Arc<Module>, without: Failpoints) -> Result<Copy> {
+    /// Opens its replica.
+    pub(super) fn open(module: &Arc<Module>, without: Failpoints) -> Result<StoredReplica> {
         let pool = pmem::Options::new().open_on(module.clone())?;
-        Copy::open(&pool, without)
+        StoredReplica::open(&pool, without)
     }
 
-    /// An empty copy on a new module.
-    pub(super) fn make(without: Failpoints) -> Result<(Arc<Module>, Copy)> {
+    /// An empty replica on a new module.
+    pub(super) fn make(without: Failpoints) -> Result<(Arc<Module>, StoredReplica)> {
         let module = Module::new(MODULE_BYTES);
         let pool = pmem::Options::new().size(16 << 10).create_on(module.clone())?;
-        let copy = Copy::open(&pool, without)?;
-        Ok((module, copy))
+        let replica = StoredReplica::open(&pool, without)?;
+        Ok((module, replica))
     }
 }

@@ -48,7 +48,7 @@ fn play(world: &mut World) -> Result<(), String> {
     let mut steps = 0;
     while steps < STEPS_MAX {
         let enough = world.coverage.records >= RECORDS_MIN && world.coverage.faults >= FAULTS_MIN;
-        // A copy that was lost is to be replaced, if any machine gets to it.
+        // A replica that was lost is to be replaced, if any machine gets to it.
         let waits = world.coverage.wipes > world.coverage.replaced && steps < STEPS_MAX / 4;
         if enough && !waits {
             break;
@@ -80,7 +80,7 @@ fn act(world: &mut World) -> Result<(), String> {
         }
         880..910 => {
             if let Some(&leader) = leaders.first() {
-                world.clean(leader)?;
+                world.truncate(leader)?;
             }
         }
         910..950 => world.time_passes(at)?,
@@ -106,12 +106,12 @@ fn act(world: &mut World) -> Result<(), String> {
     Ok(())
 }
 
-/// A copy joins, a new one first; where there are some more than the log was made with, others leave.
+/// A replica joins, a new one first; where there are some more than the log was made with, others leave.
 fn change(world: &mut World, leader: usize, at: usize) -> Result<(), String> {
     if world.shape.spares > 0 && world.rng.chance(1, 3) {
         return world.remove(leader, at);
     }
-    let new = world.new_copy();
+    let new = world.new_replica();
     world.join(leader, new.unwrap_or(at))
 }
 
@@ -169,7 +169,7 @@ fn fault(world: &mut World, at: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// A copy is lost with its medium, and an empty one stands in its place: instead of damage.
+/// A replica is lost with its medium, and an empty one stands in its place: instead of damage.
 fn wipe(world: &mut World, at: usize) -> Result<(), String> {
     if world.shape.damages && world.damaged.is_none() && world.module_of(at).is_some() {
         world.damaged = Some(at);
@@ -180,7 +180,7 @@ fn wipe(world: &mut World, at: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// Bits flip, always in the same copy: its records, or its superline.
+/// Bits flip, always in the same replica: its records, or its superline.
 fn damage(world: &mut World, at: usize) {
     let victim = world.damaged.unwrap_or(at);
     let idle = matches!(world.nodes[victim].role, Role::Down | Role::Serving(_));
@@ -197,13 +197,13 @@ fn damage(world: &mut World, at: usize) {
     module.damage(start + at / 8 * 8, bits);
 }
 
-/// All is well again, but for one machine that is dead: if the log's copies can do without it, a machine can lead.
+/// All is well again, but for one machine that is dead: if the log's replicas can do without it, a machine can lead.
 fn do_without(world: &mut World) -> Result<(), String> {
     if world.shape.damages {
         return Ok(());
     }
     restart(world, None)?;
-    // What a leader has sent arrives before the copies are asked: it may have been the second step of a change.
+    // What a leader has sent arrives before the replicas are asked: it may have been the second step of a change.
     for _ in 0..10_000 {
         if !world.step()? {
             break;
@@ -222,10 +222,10 @@ fn do_without(world: &mut World) -> Result<(), String> {
             return Ok(());
         }
     }
-    Err(format!("nobody can lead without machine {dead}, which the copies can do without"))
+    Err(format!("nobody can lead without machine {dead}, which the replicas can do without"))
 }
 
-/// Every machine serves its copy, as far as it can be opened, but for this one.
+/// Every machine serves its replica, as far as it can be opened, but for this one.
 fn restart(world: &mut World, but: Option<usize>) -> Result<(), String> {
     world.network.heal_all();
     for at in (0..world.nodes.len()).filter(|&at| Some(at) != but) {
@@ -259,8 +259,8 @@ fn mend(world: &mut World) -> Result<(), String> {
     for _ in 0..60 {
         restart(world, None)?;
         for at in 0..world.nodes.len() {
-            // Damage has taken a copy that all the others cannot do without: the operator of this log puts an empty one in its place.
-            if matches!(world.nodes[at].role, Role::Down) && world.shape.copies == world.shape.quorum as usize {
+            // Damage has taken a replica that all the others cannot do without: the operator of this log puts an empty one in its place.
+            if matches!(world.nodes[at].role, Role::Down) && world.shape.replicas == world.shape.quorum as usize {
                 world.replace_module(at)?;
                 world.up(at)?;
             }

@@ -1,7 +1,7 @@
 //! Schedules of a replicated log with everything that goes wrong on machines and between them: the code of the processes, over a simulated network and
 //! simulated memory, all from one seed.
 //!
-//! What a schedule checks: no record that was acknowledged is lost, changed or out of order; no leader acknowledges what another has in the same place; when all
+//! What a schedule checks: no record that was acknowledged is lost, changed or out of order; no leader acknowledges what another has at the same position; when all
 //! is repaired, a leader can be elected.
 
 use std::collections::BTreeMap;
@@ -63,7 +63,7 @@ fn schedules_lose_nothing() {
     }
 }
 
-/// The same, where copies join and leave all the time.
+/// The same, where replicas join and leave all the time.
 #[test]
 fn a_log_that_grows_and_shrinks_loses_nothing() {
     let first = first_seed();
@@ -95,9 +95,9 @@ fn a_protocol_without_a_step_is_found() {
     }
 }
 
-/// So is each step of a change of copies; that of a takeover, `InstallJoint`, by a test of `takeover`.
+/// So is each step of a change of replicas; that of a takeover, `InstallJoint`, by a test of `takeover`.
 #[test]
-fn a_change_of_copies_without_a_step_is_found() {
+fn a_change_of_replicas_without_a_step_is_found() {
     for step in [
         Step::BurnGeneration,
         Step::BothQuorums,
@@ -109,7 +109,7 @@ fn a_change_of_copies_without_a_step_is_found() {
     ] {
         let first = first_seed();
         // Of two that may be missing, a log of three finds most.
-        let three = |seed| Shape { copies: 3, quorum: 2, spares: 1, rivals: true, ..Shape::growing(seed) };
+        let three = |seed| Shape { replicas: 3, quorum: 2, spares: 1, rivals: true, ..Shape::growing(seed) };
         let shape = |seed| if step == Step::CanWriteFirst { three(seed) } else { Shape::growing(seed) };
         let (_, violations) = run_all(first..first + 20_000, shape, Some(step));
         let Some((seed, violation)) = violations.first_key_value() else { panic!("no schedule finds {step:?}") };

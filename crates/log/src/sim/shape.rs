@@ -7,40 +7,40 @@ use crate::error::Error;
 /// What a schedule is about.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
-    pub(super) copies: usize,
+    pub(super) replicas: usize,
     pub(super) quorum: u32,
-    /// Machines without a copy that may lead.
+    /// Machines without a replica that may lead.
     pub(super) clients: usize,
     pub(super) calm: bool,
     pub(super) damages: bool,
     /// Machines stand for leader all the time, over a network that is often slow.
     pub(super) rivals: bool,
-    /// Machines with an empty copy that is none of the log's when it is made: with one, copies join that none leaves for, and others are removed.
+    /// Machines with an empty replica that is none of the log's when it is made: with one, replicas join that none leaves for, and others are removed.
     pub(super) spares: usize,
-    /// Copies join and leave all the time.
+    /// Replicas join and leave all the time.
     pub(super) restless: bool,
 }
 
 impl Shape {
     pub(super) fn random(seed: u64) -> Self {
         let mut rng = Rng::seeded(seed ^ 0x5eed);
-        let (copies, quorum) = [(2, 1), (2, 2), (3, 2), (3, 2), (3, 3), (4, 3), (5, 3)][rng.index(7)];
+        let (replicas, quorum) = [(2, 1), (2, 2), (3, 2), (3, 2), (3, 3), (4, 3), (5, 3)][rng.index(7)];
         let (clients, calm) = (rng.index(3), rng.chance(1, 5));
         let (damages, rivals) = (quorum > 1 && rng.chance(1, 3), rng.chance(1, 5));
-        // A log that was damaged has one copy too few already.
+        // A log that was damaged has one replica too few already.
         let spares = if !damages && rng.chance(1, 2) { 1 + rng.index(2) } else { 0 };
-        Self { copies, quorum, clients, calm, damages, rivals, spares, restless: false }
+        Self { replicas, quorum, clients, calm, damages, rivals, spares, restless: false }
     }
 
-    /// With copies that join and leave all the time, and leaders that stand meanwhile.
+    /// With replicas that join and leave all the time, and leaders that stand meanwhile.
     pub(super) fn growing(seed: u64) -> Self {
         let spares = 1 + (seed % 2) as usize;
         Self { damages: false, rivals: seed % 4 < 3, spares, restless: true, ..Self::random(seed) }
     }
 
-    /// Machines with a copy.
+    /// Machines with a replica.
     pub(super) fn machines(&self) -> usize {
-        self.copies + self.spares
+        self.replicas + self.spares
     }
 }
 

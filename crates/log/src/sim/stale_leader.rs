@@ -10,7 +10,7 @@ use super::wiring::layout;
 use crate::at::At;
 use crate::replicate::Replica;
 use crate::replicate::members::Layout;
-use crate::replicate::message::{FromCopy, Reply, Request, ToCopy, WIRE_VERSION, decode, encode};
+use crate::replicate::message::{FromReplica, Reply, Request, ToReplica, WIRE_VERSION, decode, encode};
 
 const LAYOUT: Layout = layout(64 << 10, 4);
 const START: At = At { lsn: 1, position: 0, epoch: 1 };
@@ -31,11 +31,11 @@ impl Leader {
     fn ask(&mut self, request: Request) -> Reply {
         self.call += 1;
         let sender = &mut self.connection.sender;
-        sender.send(&encode(&ToCopy { call: self.call, request })).and_then(|()| sender.flush()).expect("asked");
+        sender.send(&encode(&ToReplica { call: self.call, request })).and_then(|()| sender.flush()).expect("asked");
         let event = self.connection.receiver.poll(TIMEOUT).expect("it is there").expect("it answers");
         let Event::Message(bytes) = event else { panic!("{event:?}") };
         match decode(&bytes) {
-            Some(FromCopy::Answer { call, reply }) if call == self.call => reply,
+            Some(FromReplica::Answer { call, reply }) if call == self.call => reply,
             other => panic!("{other:?}"),
         }
     }
@@ -47,11 +47,11 @@ impl Leader {
     }
 
     /// What it is told until the end.
-    fn told(&mut self) -> Vec<FromCopy> {
+    fn told(&mut self) -> Vec<FromReplica> {
         let mut told = Vec::new();
         loop {
             match self.connection.receiver.poll(TIMEOUT).expect("it is told the end").expect("something comes") {
-                Event::Message(bytes) => told.extend(decode::<FromCopy>(&bytes)),
+                Event::Message(bytes) => told.extend(decode::<FromReplica>(&bytes)),
                 Event::Closed(_) => return told,
                 other => panic!("{other:?}"),
             }
@@ -64,7 +64,7 @@ fn serve(path: &Path, trust: &fabric::Options) -> Replica {
     Replica::serve_with(&pool, path, "127.0.0.1:0", trust.clone()).expect("served")
 }
 
-/// What each does with a copy at this path.
+/// What each does with a replica at this path.
 fn over_all(body: impl Fn(&Path, &fabric::Options)) {
     let transports: &[&str] = if cfg!(feature = "libfabric") { &["tcp", "libfabric:tcp"] } else { &["tcp"] };
     for transport in transports {
@@ -73,7 +73,7 @@ fn over_all(body: impl Fn(&Path, &fabric::Options)) {
         // A sender that would wait for a peer that is gone would do so for long.
         let send_timeout = Duration::from_secs(600);
         let trust = fabric::Options { anyone: true, transport, send_timeout, ..Default::default() };
-        body(&dir.path().join("copy"), &trust);
+        body(&dir.path().join("replica"), &trust);
     }
 }
 
@@ -115,7 +115,7 @@ fn who_is_shut_out_writes_nothing_from_when_another_has_the_promise() {
                 new.ask(Request::Walk { from: START, until: u64::MAX, epoch: 2 });
                 assert!(bytes() != then, "{}: the new leader does not write", trust.transport);
             });
-            let fenced = FromCopy::Fenced { epoch: 2, owner: 2 };
+            let fenced = FromReplica::Fenced { epoch: 2, owner: 2 };
             assert!(old.told().contains(&fenced), "{}: it is not told", trust.transport);
             replica.stop().expect("closed");
         }
@@ -128,7 +128,7 @@ fn who_takes_no_answers_keeps_nobody_from_leading() {
     let dir = tempfile::tempdir().expect("a folder");
     let send_timeout = Duration::from_secs(250);
     let trust = fabric::Options { anyone: true, send_timeout, ..Default::default() };
-    let replica = serve(&dir.path().join("copy"), &trust);
+    let replica = serve(&dir.path().join("replica"), &trust);
     let mut old = Leader::connect(&replica, &trust);
     old.ask(Request::Look { version: WIRE_VERSION });
     old.ask(Request::Format { layout: LAYOUT, me: 5 });
@@ -136,7 +136,7 @@ fn who_takes_no_answers_keeps_nobody_from_leading() {
     // More answers than systems keep.
     old.connection.sender.queue_up_to(usize::MAX - 1);
     for call in 1000..160_000 {
-        let asked = encode(&ToCopy { call, request: Request::Look { version: WIRE_VERSION } });
+        let asked = encode(&ToReplica { call, request: Request::Look { version: WIRE_VERSION } });
         if old.connection.sender.send(&asked).is_err() {
             break;
         }
@@ -148,15 +148,15 @@ fn who_takes_no_answers_keeps_nobody_from_leading() {
     replica.stop().expect("closed");
 }
 
-/// A leader that wants to bring back a copy that is back already leaves it alone.
+/// A leader that wants to bring back a replica that is back already leaves it alone.
 #[test]
-fn a_copy_that_is_live_is_not_brought_back() {
+fn a_replica_that_is_live_is_not_brought_back() {
     let dir = tempfile::tempdir().expect("a folder");
     let trust = fabric::Options { anyone: true, ..Default::default() };
-    let replica = serve(&dir.path().join("copy"), &trust);
+    let replica = serve(&dir.path().join("replica"), &trust);
     let address = replica.address().expect("an address").to_string();
-    let copies = crate::Replicas::new().at(&address).trust(trust.clone());
-    let log = crate::Options::new().bytes(64 << 10).idle(None).create_replicated(&copies).expect("made");
+    let replicas = crate::Replicas::new().at(&address).trust(trust.clone());
+    let log = crate::Options::new().bytes(64 << 10).idle(None).create_replicated(&replicas).expect("made");
     let Connection { sender, receiver, .. } = fabric::connect(&address, &trust, None).expect("reached");
     let link = crate::replicate::Link::new(0, address, sender);
     let joined = log.core().join(link, receiver, None, &mut || log.core().listen(), TIMEOUT, &|| false);
@@ -170,9 +170,9 @@ fn a_copy_that_is_live_is_not_brought_back() {
 fn a_walk_reads_so_much_at_a_time() {
     let dir = tempfile::tempdir().expect("a folder");
     let trust = fabric::Options { anyone: true, ..Default::default() };
-    let replica = serve(&dir.path().join("copy"), &trust);
-    let copies = crate::Replicas::new().at(&replica.address().expect("an address").to_string()).trust(trust.clone());
-    let log = crate::Options::new().bytes(64 << 10).idle(None).create_replicated(&copies).expect("made");
+    let replica = serve(&dir.path().join("replica"), &trust);
+    let replicas = crate::Replicas::new().at(&replica.address().expect("an address").to_string()).trust(trust.clone());
+    let log = crate::Options::new().bytes(64 << 10).idle(None).create_replicated(&replicas).expect("made");
     for n in 0..100 {
         log.append(&[n; 50]).expect("appended");
     }
@@ -187,7 +187,7 @@ fn a_walk_reads_so_much_at_a_time() {
         if walked.end == at {
             break;
         }
-        assert!(walked.end.position - at.position < crate::replicate::copy::WALK_BYTES + 256, "{walked:?}");
+        assert!(walked.end.position - at.position < crate::replicate::stored::WALK_BYTES + 256, "{walked:?}");
         (at, answers) = (walked.end, answers + 1);
     }
     assert!(at.lsn > 100 && answers > 5, "{at:?} {answers}");
@@ -219,7 +219,7 @@ fn who_has_no_promise_writes_nothing() {
 
 /// A machine that was not upgraded yet is not lost, and nothing else takes its place.
 #[test]
-fn a_copy_of_another_version_says_what_to_do_about_it() {
+fn a_replica_of_another_version_says_what_to_do_about_it() {
     let trust = fabric::Options { anyone: true, ..Default::default() };
     let mut listener = fabric::Listener::bind("127.0.0.1:0", trust.clone(), None).expect("listens");
     let address = listener.address().expect("an address").to_string();
@@ -228,19 +228,20 @@ fn a_copy_of_another_version_says_what_to_do_about_it() {
             let mut connection = listener.accept(TIMEOUT).expect("listens").expect("somebody comes");
             let event = connection.receiver.poll(TIMEOUT).expect("it is there").expect("it asks");
             let Event::Message(bytes) = event else { panic!("{event:?}") };
-            let asked: ToCopy = decode(&bytes).expect("a request");
+            let asked: ToReplica = decode(&bytes).expect("a request");
             assert_eq!(asked.request, Request::Look { version: WIRE_VERSION });
-            // As a copy answers a later version.
+            // As a replica answers a later version.
             let dir = tempfile::tempdir().expect("a folder");
-            let pool = pmem::Options::new().size(64 << 10).create(dir.path().join("copy")).expect("a pool");
-            let mut copy = crate::replicate::copy::Copy::open(&pool, Default::default()).expect("an empty copy");
-            let reply = copy.answer(1, &Request::Look { version: WIRE_VERSION + 1 }).expect("answered").reply;
-            let answer = encode(&FromCopy::Answer { call: asked.call, reply });
+            let pool = pmem::Options::new().size(64 << 10).create(dir.path().join("replica")).expect("a pool");
+            let mut replica =
+                crate::replicate::stored::StoredReplica::open(&pool, Default::default()).expect("an empty replica");
+            let reply = replica.answer(1, &Request::Look { version: WIRE_VERSION + 1 }).expect("answered").reply;
+            let answer = encode(&FromReplica::Answer { call: asked.call, reply });
             connection.sender.send(&answer).and_then(|()| connection.sender.flush()).expect("told");
             let _ = connection.receiver.poll(TIMEOUT);
         });
-        let copies = crate::Replicas::new().at(&address).at("127.0.0.1:1").trust(trust.clone());
-        crate::Options::new().open_replicated(&copies).expect_err("it takes no part").to_string()
+        let replicas = crate::Replicas::new().at(&address).at("127.0.0.1:1").trust(trust.clone());
+        crate::Options::new().open_replicated(&replicas).expect_err("it takes no part").to_string()
     });
     let wanted = format!("{address}: it speaks wire version {WIRE_VERSION}, not {}: upgrade it", WIRE_VERSION + 1);
     assert!(said.contains(&wanted) && !said.contains("take the places"), "{said}");

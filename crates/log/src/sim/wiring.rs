@@ -1,4 +1,4 @@
-//! What logs without machines are made of: their layout, ways between a leader and a copy, and the leader that is elected.
+//! What logs without machines are made of: their layout, ways between a leader and a replica, and the leader that is elected.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub(super) const fn layout(segment_bytes: u64, segments: u64) -> Layout {
     Layout { log: 7, key: 9, segment_bytes, segments, checksums: 2 }
 }
 
-/// The two ends of a way between a leader and a copy: how the leader sends and hears, the session at the copy, and how that hears.
+/// The two ends of a way between a leader and a replica: how the leader sends and hears, the session at the replica, and how that hears.
 pub(super) struct Way {
     pub(super) link: Link,
     pub(super) receiver: Box<dyn Receiver>,
@@ -34,21 +34,21 @@ pub(super) struct Way {
     pub(super) theirs: Box<dyn Receiver>,
 }
 
-/// Connects a leader here to the copy that is served there.
+/// Connects a leader here to the replica that is served there.
 pub(super) fn connect(network: &Network, here: Node, there: Node, served: &mut Served) -> fabric::Result<Way> {
-    let (ours, theirs) = network.connect(here, there, Some(served.copy().window()), None)?;
+    let (ours, theirs) = network.connect(here, there, Some(served.stored().window()), None)?;
     let Connection { sender, receiver, access, peer } = theirs;
     let session = served.connected(sender, access, peer);
     ours.access.set(Rights::Write); // to nothing: it acknowledges by immediates
     Ok(Way { link: Link::new(0, ours.peer, ours.sender), receiver: ours.receiver, session, theirs: receiver })
 }
 
-/// What copies are called while one stands, and when it leads: as which this one is heard from now on, if it is.
-pub(super) fn peer_of(elected: &Elected, copy: usize) -> Option<usize> {
-    elected.links.iter().position(|(of, _)| *of == copy)
+/// What replicas are called while one stands, and when it leads: as which this one is heard from now on, if it is.
+pub(super) fn peer_of(elected: &Elected, replica: usize) -> Option<usize> {
+    elected.links.iter().position(|(of, _)| *of == replica)
 }
 
-/// The log of the candidate that was elected. Only the caller hears its copies.
+/// The log of the candidate that was elected. Only the caller hears its replicas.
 pub(super) fn lead(elected: Elected, order: FlushOrder, clock: Clock, options: &Options) -> Result<(Log, Recovered)> {
     let manner = Manner { order, timeout: Duration::from_millis(300), clock };
     let (core, recovered) = Core::lead(elected, manner, options)?;

@@ -18,7 +18,7 @@ use crate::replicate::leading::FlushOrder;
 use crate::replicate::members::Config;
 use crate::replicate::served::Served;
 use crate::replicate::takeover::Taken;
-use crate::{CopyState, Log, Lsn, Options};
+use crate::{Log, Lsn, Options, ReplicaHealth};
 
 pub(super) const SEGMENT: u64 = 512;
 const SEGMENTS: u64 = 8;
@@ -33,22 +33,22 @@ pub(super) struct World {
     /// What was acknowledged: number, and the epoch of the leader that did, by LSN.
     acknowledged: BTreeMap<u64, (u64, u32)>,
     /// Through here records need not be there.
-    cleaned: u64,
+    truncated: u64,
     pub(super) next_number: u64,
     next_owner: u64,
     next_id: u64,
-    /// Of the copy on each machine.
+    /// Of the replica on each machine.
     ids: Vec<u64>,
-    /// One copy was damaged.
+    /// One replica was damaged.
     pub(super) damaged: Option<usize>,
     /// Where, from the start of its log's region.
     pub(super) flips: Vec<u64>,
-    /// Several times in what may be one record's header: the last record of a log then looks like one that was never written. If another copy that acknowledged
+    /// Several times in what may be one record's header: the last record of a log then looks like one that was never written. If another replica that acknowledged
     /// it is not read, two of those that had it are lost, and no leader can know.
     pub(super) twice: bool,
     /// ... or lost with its medium.
     pub(super) wiped: bool,
-    /// This machine has a new medium, and no copy of the log was made of it yet.
+    /// This machine has a new medium, and no replica of the log was made of it yet.
     lost: Option<usize>,
     tells: bool,
 }
@@ -68,8 +68,8 @@ impl World {
         for machine in 0..shape.machines() + shape.clients {
             let net = network.node();
             let (module, role) = if machine < shape.machines() {
-                let (module, copy) = Node::make(Failpoints(without)).map_err(broken)?;
-                (Some(module), Role::Serving(Box::new(Served::new(copy, false))))
+                let (module, replica) = Node::make(Failpoints(without)).map_err(broken)?;
+                (Some(module), Role::Serving(Box::new(Served::new(replica, false))))
             } else {
                 (None, Role::Idle)
             };
@@ -83,7 +83,7 @@ impl World {
             coverage: Coverage::default(),
             without,
             acknowledged: BTreeMap::new(),
-            cleaned: 0,
+            truncated: 0,
             next_number: 1,
             next_owner: 1,
             next_id: 1000,
@@ -106,10 +106,10 @@ impl World {
 
     // ---- leaders ----------------------------------------------------------------------------------------------
 
-    /// A machine stands for leader; with a copy of its own, it stops serving that to others.
+    /// A machine stands for leader; with a replica of its own, it stops serving that to others.
     pub(super) fn stand(&mut self, at: usize, make: bool) -> std::result::Result<(), String> {
         let image = match std::mem::replace(&mut self.nodes[at].role, Role::Down) {
-            Role::Serving(served) => served.into_copy(),
+            Role::Serving(served) => served.into_stored(),
             Role::Idle => Node::make(Failpoints(self.without)).map_err(broken)?.1,
             other => {
                 self.nodes[at].role = other;
@@ -118,31 +118,31 @@ impl World {
         };
         self.nodes[at].ends.clear();
         let mut links = Vec::new();
-        for other in 0..if make { self.shape.copies } else { self.shape.machines() } {
+        for other in 0..if make { self.shape.replicas } else { self.shape.machines() } {
             let (here, there) = (self.nodes[at].net, self.nodes[other].net);
             let Some(served) = self.nodes[other].served().filter(|_| other != at) else { continue };
             let Ok(mut way) = connect(&self.network, here, there, served) else { continue };
             self.nodes[other].ends.push((Of::Session(way.session), way.theirs));
             way.link.name = format!("machine {other}");
             links.push(way.link);
-            self.nodes[at].ends.push((Of::Copy(links.len()), way.receiver));
+            self.nodes[at].ends.push((Of::Replica(links.len()), way.receiver));
         }
         self.next_owner += 1;
         self.next_id += 2;
         let lost =
             self.lost.filter(|_| self.rng.chance(1, 2)).map(|at| Lost { id: self.ids[at], new_id: self.next_id + 1 });
         self.tell(|| format!("machine {at} stands, with {} links", links.len()));
-        let ids: Vec<u64> = (0..self.shape.copies).filter(|&c| c != at).map(|c| 100 + c as u64).collect();
-        let has_copy = at < self.shape.machines();
+        let ids: Vec<u64> = (0..self.shape.replicas).filter(|&c| c != at).map(|c| 100 + c as u64).collect();
+        let has_replica = at < self.shape.machines();
         let layout = layout(SEGMENT, SEGMENTS);
         let stand = Stand {
             owner: self.next_owner,
             term: 0,
             make: make.then_some(Make { layout, write_quorum: self.shape.quorum, ids, again: true }),
-            // A new medium is a new copy: a leader that took it for the one before would count on promises that are gone with that.
-            image_id: if make && has_copy { self.ids[at] } else { self.next_id },
-            image_counts: has_copy,
-            // Where it is known that a copy will never be read again.
+            // A new medium is a new replica: a leader that took it for the one before would count on promises that are gone with that.
+            image_id: if make && has_replica { self.ids[at] } else { self.next_id },
+            image_counts: has_replica,
+            // Where it is known that a replica will never be read again.
             accept_doubt: self.wiped,
             lost: lost.into_iter().collect(),
             failpoints: Failpoints(self.without),
@@ -184,12 +184,12 @@ impl World {
         let (epoch, ids) = (elected.epoch, &elected.taken.config.ids);
         if let Some(lost) = self.lost.filter(|&lost| !ids.contains(&self.ids[lost])) {
             let new = ids.iter().find(|id| !self.ids.contains(id));
-            self.ids[lost] = *new.ok_or("the place of a lost copy was given to nobody")?;
+            self.ids[lost] = *new.ok_or("no new replica took the place of a lost one")?;
             self.lost = None;
             self.coverage.replaced += 1;
         }
         self.nodes[at].ends.retain_mut(|(of, _)| match of {
-            Of::Copy(copy) => peer_of(&elected, *copy).map(|peer| *copy = peer).is_some(),
+            Of::Replica(replica) => peer_of(&elected, *replica).map(|peer| *replica = peer).is_some(),
             Of::Session(_) => true,
         });
         let all = elected.links.len() + usize::from(elected.own.is_some()) == ids.len();
@@ -213,7 +213,7 @@ impl World {
         }
         let excusable = self.twice && !all;
         let mut excused = Vec::new();
-        for (lsn, (number, by)) in self.acknowledged.range(self.cleaned + 1..) {
+        for (lsn, (number, by)) in self.acknowledged.range(self.truncated + 1..) {
             if *by > epoch {
                 continue;
             }
@@ -275,23 +275,23 @@ impl World {
         Ok(())
     }
 
-    /// A leader cleans up all but its newest records.
-    pub(super) fn clean(&mut self, at: usize) -> std::result::Result<(), String> {
+    /// A leader truncates all but its newest records.
+    pub(super) fn truncate(&mut self, at: usize) -> std::result::Result<(), String> {
         let keep = 1 + self.rng.below(8);
         let Some(leader) = self.nodes[at].leader() else { return Ok(()) };
         let Some(through) = leader.forced.checked_sub(keep).filter(|&t| t > 0) else { return Ok(()) };
         leader.log.truncate_to(Lsn(through)).map_err(broken)?;
-        self.cleaned = self.cleaned.max(through);
+        self.truncated = self.truncated.max(through);
         Ok(())
     }
 
-    /// A copy that the leader has not joins; a new one takes the place of the one its machine had.
+    /// A replica that the leader has not joins; a new one takes the place of the one its machine had.
     pub(super) fn join(&mut self, at: usize, other: usize) -> std::result::Result<(), String> {
         let (here, there) = (self.nodes[at].net, self.nodes[other].net);
         let Some(log) = self.nodes[at].leader().map(|leader| Arc::clone(&leader.log)) else { return Ok(()) };
         let Some(served) = self.nodes[other].served() else { return Ok(()) };
-        let id = served.copy().log().map(|log| log.formed().me);
-        let is_live = |id: u64| log.copies().iter().any(|(i, state, _)| *i == id && *state == CopyState::Live);
+        let id = served.stored().log().map(|log| log.formed().me);
+        let is_live = |id: u64| log.replicas().iter().any(|(i, state, _)| *i == id && *state == ReplicaHealth::Live);
         if id.is_some_and(is_live) {
             return Ok(());
         }
@@ -313,7 +313,7 @@ impl World {
             if cut_short && self.config_of(other).is_some_and(|(_, config)| config.before.is_some()) {
                 self.network.reset(here, there);
             }
-            // Leader and copy are cut off from all others when the copy has heard that it is one.
+            // Leader and replica are cut off from all others when the replica has heard that it is one.
             if apart && self.config_of(other).is_some_and(|(_, config)| log.members().0.len() < config.ids.len()) {
                 self.set_apart(&[at, other]);
                 apart = false;
@@ -321,7 +321,7 @@ impl World {
         };
         let joined = log.join_by(way.link, way.receiver, new_id, &mut pump);
         let joined = joined.map(|(peer, receiver)| {
-            // The copy that was lost with its medium is never seen again.
+            // The replica that was lost with its medium is never seen again.
             let old = Some(self.ids[other]).filter(|&old| id != Some(old) && self.lost == Some(other));
             let mut pump = || {
                 let happened = self.step().map(|_| ());
@@ -346,10 +346,10 @@ impl World {
                     self.lost = None;
                     self.coverage.replaced += 1;
                 }
-                self.coverage.growths += u64::from(log.members().0.len() > self.shape.copies);
+                self.coverage.growths += u64::from(log.members().0.len() > self.shape.replicas);
                 self.ids[other] = id.unwrap_or(new_id);
                 if self.nodes[at].leader().is_some_and(|leader| Arc::ptr_eq(&leader.log, &log)) {
-                    self.nodes[at].ends.push((Of::Copy(peer), receiver));
+                    self.nodes[at].ends.push((Of::Replica(peer), receiver));
                 }
                 Ok(())
             }
@@ -367,9 +367,9 @@ impl World {
         }
     }
 
-    /// What a served copy says which copies there are, and of which epoch that is.
+    /// What a served replica says which replicas there are, and of which epoch that is.
     fn config_of(&mut self, at: usize) -> Option<(u32, Config)> {
-        let formed = self.nodes[at].served()?.copy().log()?.formed();
+        let formed = self.nodes[at].served()?.stored().log()?.formed();
         Some((formed.log_epoch, formed.config?))
     }
 
@@ -386,7 +386,7 @@ impl World {
         Ok(())
     }
 
-    /// A copy leaves; there are more than a write quorum then, or no machine could lead without the one that is down.
+    /// A replica leaves; there are more than a write quorum then, or no machine could lead without the one that is down.
     pub(super) fn remove(&mut self, at: usize, other: usize) -> std::result::Result<(), String> {
         let Some(log) = self.nodes[at].leader().map(|leader| Arc::clone(&leader.log)) else { return Ok(()) };
         let Some(&id) = self.ids.get(other).filter(|_| other != at) else { return Ok(()) };
@@ -396,13 +396,13 @@ impl World {
         }
         self.tell(|| format!("machine {other} ({id:x}) leaves machine {at}"));
         let knew: Vec<_> = (0..self.nodes.len()).map(|n| self.config_of(n)).collect();
-        let live = log.copies().into_iter().filter(|(_, state, _)| *state == CopyState::Live).count();
-        let own = usize::from(log.own_copy().is_some_and(|mine| members.contains(&mine)));
-        let is_live = log.copies().iter().any(|(i, state, _)| *i == id && *state == CopyState::Live);
+        let live = log.replicas().into_iter().filter(|(_, state, _)| *state == ReplicaHealth::Live).count();
+        let own = usize::from(log.own_replica().is_some_and(|mine| members.contains(&mine)));
+        let is_live = log.replicas().iter().any(|(i, state, _)| *i == id && *state == ReplicaHealth::Live);
         // One that is at its end may have sent it before.
         let can_be_spared = log.check_leading().is_err() || live + own - usize::from(is_live) >= quorum as usize;
         let (mut broken_by, mut turns, faults) = (None, 0, self.rng.chance(1, 4));
-        // Leader and copy are cut off from all others when the copy has heard of the first step, or of the second.
+        // Leader and replica are cut off from all others when the replica has heard of the first step, or of the second.
         let mut apart = (self.shape.restless && self.rng.chance(1, 2)).then(|| self.rng.chance(1, 2));
         let without: Vec<u64> = members.iter().copied().filter(|&i| i != id).collect();
         let removed = log.remove_by(id, &mut || {
@@ -430,14 +430,14 @@ impl World {
             !was_told && self.config_of(n).as_ref().is_some_and(told)
         });
         if !can_be_spared && has_heard {
-            return Err(format!("copy {id:x} cannot be spared, and a copy has heard that it leaves"));
+            return Err(format!("replica {id:x} cannot be spared, and a replica has heard that it leaves"));
         }
         broken_by.map_or(Ok(()), Err)
     }
 
-    /// True if the log can be led without this machine, whatever copies there are by what any of them says.
+    /// True if the log can be led without this machine, whatever replicas there are by what any of them says.
     pub(super) fn can_do_without(&mut self, at: usize) -> bool {
-        let formed = self.nodes[at].served().and_then(|served| Some(served.copy().log()?.formed()));
+        let formed = self.nodes[at].served().and_then(|served| Some(served.stored().log()?.formed()));
         let Some(id) = formed.map(|formed| formed.me) else { return false };
         let configs: Vec<Config> = (0..self.nodes.len()).filter_map(|n| Some(self.config_of(n)?.1)).collect();
         let there = |other: u64| other != id;
@@ -480,8 +480,8 @@ impl World {
     fn event(&mut self, at: usize, of: Of, event: Event) -> std::result::Result<(), String> {
         let outcome: Result<Option<Taken>> = match (&mut self.nodes[at].role, of) {
             (Role::Serving(served), Of::Session(session)) => served.on_event(session, event).map(|()| None),
-            (Role::Standing(candidate), Of::Copy(copy)) => candidate.on_event(copy, event),
-            (Role::Leading(leader), Of::Copy(peer)) => {
+            (Role::Standing(candidate), Of::Replica(replica)) => candidate.on_event(replica, event),
+            (Role::Leading(leader), Of::Replica(peer)) => {
                 leader.log.on_event(peer, event);
                 Ok(None)
             }
@@ -499,7 +499,7 @@ impl World {
         }
     }
 
-    /// A candidate has waited long enough for answers; a leader looks at its clock; a copy that is served writes out what waits.
+    /// A candidate has waited long enough for answers; a leader looks at its clock; a replica that is served writes out what waits.
     pub(super) fn time_passes(&mut self, at: usize) -> std::result::Result<(), String> {
         let outcome = match &mut self.nodes[at].role {
             Role::Standing(candidate) => candidate.on_timeout(),
@@ -534,7 +534,7 @@ impl World {
         }
     }
 
-    /// It starts again, and serves its copy if it has one that can be opened.
+    /// It starts again, and serves its replica if it has one that can be opened.
     pub(super) fn up(&mut self, at: usize) -> std::result::Result<(), String> {
         if !matches!(self.nodes[at].role, Role::Down) {
             return Ok(());
@@ -543,7 +543,7 @@ impl World {
         self.nodes[at].role = match &self.nodes[at].module {
             None => Role::Idle,
             Some(module) => match Node::open(module, Failpoints(self.without)) {
-                Ok(copy) => Role::Serving(Box::new(Served::new(copy, false))),
+                Ok(replica) => Role::Serving(Box::new(Served::new(replica, false))),
                 Err(_) if self.damaged == Some(at) => {
                     self.wiped = true; // it is as good as lost
                     Role::Down
@@ -557,24 +557,24 @@ impl World {
     /// Where a machine's log is in its module: first byte, and bytes.
     pub(super) fn region_of(&self, at: usize) -> Option<(u64, u64)> {
         let Role::Serving(served) = &self.nodes[at].role else { return None };
-        let log = served.copy().log()?;
+        let log = served.stored().log()?;
         Some((log.geometry.offset(0) - 4096, 4096 + SEGMENT * SEGMENTS))
     }
 
-    /// The machine gets a new medium, with an empty copy.
+    /// The machine gets a new medium, with an empty replica.
     pub(super) fn replace_module(&mut self, at: usize) -> std::result::Result<(), String> {
         self.down(at);
         self.tell(|| "and has a new medium".into());
-        let (module, copy) = Node::make(Failpoints(self.without)).map_err(broken)?;
-        drop(copy);
+        let (module, replica) = Node::make(Failpoints(self.without)).map_err(broken)?;
+        drop(replica);
         self.nodes[at].module = Some(module);
         self.lost = Some(at);
         Ok(())
     }
 
-    /// A machine that serves an empty copy.
-    pub(super) fn new_copy(&mut self) -> Option<usize> {
-        let is_new = |n: &Node| matches!(&n.role, Role::Serving(served) if served.copy().log().is_none());
+    /// A machine that serves an empty replica.
+    pub(super) fn new_replica(&mut self) -> Option<usize> {
+        let is_new = |n: &Node| matches!(&n.role, Role::Serving(served) if served.stored().log().is_none());
         self.nodes.iter().position(is_new)
     }
 
@@ -590,18 +590,18 @@ impl World {
         self.nodes.iter().any(|n| matches!(n.role, Role::Standing(_)))
     }
 
-    /// Where its copy is.
+    /// Where its replica is.
     pub(super) fn module_of(&self, at: usize) -> Option<Arc<crash::Module>> {
         self.nodes[at].module.clone()
     }
 }
 
-/// Turns of a change of copies, at most.
+/// Turns of a change of replicas, at most.
 const TURNS_MAX: u64 = 100_000;
 
 /// Notes what broke in a turn of a change that waits. Then its leader has nothing to wait for any more: a world that is broken stands still.
 fn note(log: &Log, turns: u64, broken_by: &mut Option<String>, happened: std::result::Result<(), String>) {
-    let stuck = || (turns > TURNS_MAX).then(|| format!("a change of copies has not ended after {turns} turns"));
+    let stuck = || (turns > TURNS_MAX).then(|| format!("a change of replicas has not ended after {turns} turns"));
     let broken = happened.err().or_else(stuck);
     if broken.is_some() && broken_by.is_none() {
         *broken_by = broken;

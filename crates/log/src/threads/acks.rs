@@ -1,4 +1,4 @@
-//! The thread that hears the copies of a log while no thread waits for them.
+//! The thread that hears the replicas of a log while no thread waits for them.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -11,7 +11,7 @@ use crate::core::Core;
 /// How often they are heard.
 const TICK: Duration = Duration::from_millis(20);
 
-/// The thread that hears the copies of a log now and then, if no other thread does.
+/// The thread that hears the replicas of a log now and then, if no other thread does.
 pub(crate) struct AckThread {
     stop: Arc<Ticker>,
     thread: Option<JoinHandle<()>>,

@@ -3,8 +3,8 @@
 //! | module | what its thread does |
 //! |---|---|
 //! | `background` | forces what waited too long; marks an idle log |
-//! | `acks` | hears the other copies while no thread waits for them |
-//! | `returning` | lets copies that were given up join again |
+//! | `acks` | hears the other replicas while no thread waits for them |
+//! | `returning` | lets replicas that were given up join again |
 
 #[cfg(feature = "replication")]
 mod acks;

@@ -1,4 +1,4 @@
-//! Copies that were given up come back by themselves: a thread tries, now and then, to let each of them join again.
+//! Replicas that were given up come back by themselves: a thread tries, now and then, to let each of them join again.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -14,13 +14,13 @@ use crate::core::Core;
 use crate::error::Result;
 use crate::replicate::Link;
 
-/// How often the thread looks which copies were given up.
+/// How often the thread looks which replicas were given up.
 const TICK: Duration = Duration::from_millis(100);
-/// Until a copy is tried again; twice as long each time, since one that falls behind at once costs all others a moment, up to this.
+/// Until a replica is tried again; twice as long each time, since one that falls behind at once costs all others a moment, up to this.
 const PAUSE_MIN: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
-/// A copy that the log was opened with, or that joined since.
+/// A replica that the log was opened with, or that joined since.
 struct Way {
     address: String,
     pause: Duration,
@@ -42,7 +42,7 @@ pub(crate) struct Returning {
 }
 
 impl Returning {
-    /// For the copies at these addresses.
+    /// For the replicas at these addresses.
     #[expect(clippy::disallowed_methods, reason = "ends, and is waited for, when the log is closed or dropped")]
     pub(crate) fn start(core: &Arc<Core>, addresses: &[String], trust: &fabric::Options) -> Self {
         let ways = Arc::new(Mutex::new(addresses.iter().map(|address| Way::new(address)).collect()));
@@ -57,7 +57,7 @@ impl Returning {
         Self { ways, stop, over, thread: Some(thread) }
     }
 
-    /// One more copy; one that is known is tried again soon.
+    /// One more replica; one that is known is tried again soon.
     pub(crate) fn knows(&self, address: &str) {
         let mut ways = self.ways.lock();
         match ways.iter_mut().find(|way| way.address == address) {
@@ -77,7 +77,7 @@ impl Drop for Returning {
     }
 }
 
-/// Tries one copy that was given up, if its time has come.
+/// Tries one replica that was given up, if its time has come.
 #[expect(clippy::disallowed_methods, reason = "pauses are in real time")]
 fn look(core: &Core, ways: &Mutex<Vec<Way>>, trust: &fabric::Options, over: &AtomicBool) {
     let Some(leading) = &core.leading else { return };
@@ -105,12 +105,12 @@ fn look(core: &Core, ways: &Mutex<Vec<Way>>, trust: &fabric::Options, over: &Ato
     };
     let Some(address) = due else { return };
     match back(core, &address, trust, &|| over.load(Acquire)) {
-        Ok(()) => tracing::info!(address, "a copy of the log is back"),
-        Err(error) => tracing::info!(address, %error, "a copy of the log does not come back yet"),
+        Ok(()) => tracing::info!(address, "a replica of the log is back"),
+        Err(error) => tracing::info!(address, %error, "a replica of the log does not come back yet"),
     }
 }
 
-/// Lets the copy at this address join again, if it is one that the log has.
+/// Lets the replica at this address join again, if it is one that the log has.
 fn back(core: &Core, address: &str, trust: &fabric::Options, is_over: &dyn Fn() -> bool) -> Result<()> {
     let Some(leading) = &core.leading else { return Ok(()) };
     let limit = leading.timeout.min(trust.greeting_timeout);

@@ -125,9 +125,9 @@ fn many_threads_append_without_gaps() {
                     for n in 0..500u64 {
                         let payload = [thread.to_le_bytes(), n.to_le_bytes()].concat();
                         if n % 3 == 0 {
-                            let mut place = log.reserve(16).unwrap();
-                            place.copy(0, &payload);
-                            let lsn = place.complete().unwrap();
+                            let mut record = log.reserve(16).unwrap();
+                            record.copy(0, &payload);
+                            let lsn = record.complete().unwrap();
                             log.force(lsn).unwrap();
                         } else {
                             log.append(&payload).unwrap();
@@ -164,7 +164,7 @@ fn errors_say_what_to_do() {
     );
     log.append(&[0; 4072]).unwrap();
     assert!(matches!(log.force(Lsn::new(9)).unwrap_err(), Error::Limit { found: 9, max: 1, .. }));
-    assert!(matches!(log.cleanup(Lsn::new(2)).unwrap_err(), Error::NotForced { .. }));
+    assert!(matches!(log.discard(Lsn::new(2)).unwrap_err(), Error::NotForced { .. }));
     assert!(matches!(small().segment_bytes(100).create(dir.path().join("m")).unwrap_err(), Error::Limit { .. }));
     assert!(matches!(small().segment_bytes(260).create(dir.path().join("m")).unwrap_err(), Error::Limit { .. }));
 }
@@ -185,7 +185,7 @@ fn a_closed_log_is_read_by_readers_that_change_nothing() {
     assert_eq!(std::fs::read(&path).unwrap(), before);
 }
 
-/// A length for which there can be no room is refused, and no place is made of it.
+/// A length for which there can be no room is refused, and no record is made of it.
 #[test]
 fn lengths_that_are_no_lengths_are_refused() {
     let dir = tempfile::tempdir().unwrap();
@@ -213,7 +213,7 @@ fn a_full_log_that_waits_can_be_closed() {
     log.close().unwrap();
 }
 
-/// What is cleaned up does not come back because a thread still reads.
+/// What is discarded does not come back because a thread still reads.
 #[test]
 fn a_reader_keeps_its_bytes_and_not_the_head() {
     let dir = tempfile::tempdir().unwrap();
@@ -222,7 +222,7 @@ fn a_reader_keeps_its_bytes_and_not_the_head() {
     (0..10u8).for_each(|n| assert!(log.append(&[n; 1000]).is_ok()));
     let mut iter = log.iter();
     assert!(iter.next().unwrap().is_some());
-    log.cleanup_all().unwrap();
+    log.truncate_all().unwrap();
     assert_eq!(iter.next().unwrap().unwrap().payload, [1; 1000]);
     drop(iter);
     log.abandon();

@@ -93,7 +93,7 @@ fn nothing_but_the_watermark_is_written_between_reclaims() {
     for n in 0..2000u64 {
         let cost = cost(&log, || {
             let lsn = log.append(&[1; 104]).unwrap();
-            log.cleanup(lsn).unwrap();
+            log.discard(lsn).unwrap();
         });
         let reclaimed = log.stats().reclaims - reclaims;
         reclaims += reclaimed;

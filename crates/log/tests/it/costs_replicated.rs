@@ -38,14 +38,14 @@ impl Machines {
         this
     }
 
-    fn make(&mut self, copies: usize) {
-        let homes = homes(&self.pools[..copies]);
+    fn make(&mut self, replicas: usize) {
+        let homes = homes(&self.pools[..replicas]);
         self.cluster = Some(Cluster::create(&options(), &homes, 2, alone).unwrap());
     }
 
-    fn lead(&mut self, copies: usize, owner: u64) {
+    fn lead(&mut self, replicas: usize, owner: u64) {
         self.cluster = None;
-        let homes = homes(&self.pools[..copies]);
+        let homes = homes(&self.pools[..replicas]);
         self.cluster = Some(Cluster::open(&options(), &homes, owner, alone).unwrap().0);
     }
 
@@ -106,7 +106,7 @@ fn making_taking_over_and_reclaiming() {
     let opened = machines.barriers(|m| m.lead(3, 5));
     assert_eq!(opened, [3 + 5; 3], "taken over");
     let last = machines.append(2, 40);
-    assert_eq!(machines.barriers(|m| m.cluster().log().truncate_to(last).unwrap()), [0; 3], "cleaned up");
+    assert_eq!(machines.barriers(|m| m.cluster().log().truncate_to(last).unwrap()), [0; 3], "discarded");
     let reclaimed = machines.barriers(|m| {
         m.cluster().log().reclaim().unwrap();
         m.cluster().catch_up().unwrap();
@@ -125,7 +125,7 @@ fn joining() {
         drop(machines.pools[3].add_region("like it", 4096 + BYTES).unwrap());
         (machines.pools[3].stats() - before).drains
     };
-    // All the others: a record without it, and the list of copies, joint and alone; a copy is told of that as of a log that it has, the leader has but the list.
+    // All the others: a record without it, and the list of replicas, joint and alone; a replica is told of that as of a log that it has, the leader has but the list.
     let joined = machines.barriers(|m| m.cluster().join(&home).unwrap());
     assert_eq!(joined, [1 + 2 * 2, 1 + 2 * 4, 1 + 2 * 4, region + 6 + 2 + 2 * 4]);
     assert_eq!(

@@ -26,9 +26,9 @@ fn made(closed: bool) -> (Vec<u8>, Records) {
     log.reclaim().unwrap();
     let mut last = log::Lsn::default();
     for n in 0..3u8 {
-        let mut place = log.reserve(17).unwrap();
-        place.fill(n);
-        last = place.complete().unwrap();
+        let mut record = log.reserve(17).unwrap();
+        record.fill(n);
+        last = record.complete().unwrap();
     }
     log.force(last).unwrap();
     let all = records(&log);

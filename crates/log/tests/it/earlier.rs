@@ -1,4 +1,4 @@
-//! Logs in the format of 2026-11, left without closing them and closed, and the copies of a replicated one, are used as they are. Names of structs and fields are part of the format: what
+//! Logs in the format of 2026-11, left without closing them and closed, and the replicas of a replicated one, are used as they are. Names of structs and fields are part of the format: what
 //! fails here is a log that can no longer be opened.
 //!
 //! With `CAIRN_MAKE_FIXTURES=dir` the tests make such logs by this build, and write `earlier-*.txt` into that folder.
@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use log::testing::{Cluster, Home};
-use log::{Log, Options, check_copy};
+use log::{Log, Options, check_replica};
 use pmem::{DomainChoice, Pool};
 
 use crate::fixture::earlier;
@@ -38,7 +38,7 @@ fn append(log: &Log, n: u64) {
     assert_eq!(log.append(&record(n)).unwrap().get(), n);
 }
 
-// ---- of one copy ----------------------------------------------------------------------------------------------------
+// ---- on one machine ----------------------------------------------------------------------------------------------------
 
 /// Records 31 to 60 are left, in a log that has gone around, and has grown.
 fn make(path: &Path) -> Log {
@@ -70,9 +70,9 @@ fn a_log_that_was_left_is_recovered_read_and_written() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let [path] = earlier(dir.path(), ["log-left"], |[path]| {
         let log = make(path);
-        let mut place = log.reserve(100).unwrap();
-        place.copy(0, &[77; 100]);
-        std::mem::forget(place);
+        let mut record = log.reserve(100).unwrap();
+        record.copy(0, &[77; 100]);
+        std::mem::forget(record);
         log.abandon();
     });
     used_as_it_is(&path);
@@ -85,7 +85,7 @@ fn a_log_that_was_closed_is_read_and_written() {
     used_as_it_is(&path);
 }
 
-// ---- of several copies ----------------------------------------------------------------------------------------------
+// ---- on several machines -------------------------------------------------------------------------------------------
 
 fn alone(_: usize, act: &mut dyn FnMut()) {
     act();
@@ -99,8 +99,8 @@ fn complete(cluster: &Cluster, n: u64) {
     cluster.complete(&record(n)).unwrap();
 }
 
-/// Records 1 to 20, by two leaders, and a third copy that was taken in meanwhile.
-fn make_copies(paths: &[PathBuf]) {
+/// Records 1 to 20, by two leaders, and a third replica that was taken in meanwhile.
+fn make_replicas(paths: &[PathBuf]) {
     let pools: Vec<Pool> = paths.iter().map(|path| pool().size(64 << 10).create(path).unwrap()).collect();
     let homes = homes(&pools);
     let mut first = Cluster::create(&options(), &homes[..2], 2, alone).unwrap();
@@ -117,14 +117,14 @@ fn make_copies(paths: &[PathBuf]) {
 }
 
 #[test]
-fn copies_of_a_log_that_were_left_are_led_again() {
+fn replicas_of_a_log_that_were_left_are_led_again() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
-    let paths = earlier(dir.path(), ["log-copy-one", "log-copy-two", "log-copy-joined"], |paths| make_copies(paths));
+    let paths = earlier(dir.path(), ["log-copy-one", "log-copy-two", "log-copy-joined"], |paths| make_replicas(paths));
     for n in 21..25 {
         let pools: Vec<Pool> = paths.iter().map(|path| pool().open(path).unwrap()).collect();
         for pool in &pools {
-            let copy = check_copy(pool, log::NAME).unwrap().expect("a copy");
-            assert_eq!((copy.status.log, copy.status.quorum, copy.records), (7, Some((3, 2)), n - 1));
+            let replica = check_replica(pool, log::NAME).unwrap().expect("a replica");
+            assert_eq!((replica.status.log, replica.status.quorum, replica.records), (7, Some((3, 2)), n - 1));
         }
         let mut homes = homes(&pools);
         homes.rotate_left(n as usize % 3);

@@ -1,10 +1,10 @@
 //! Every operation beside every other: all public operations of a log, drawn by three threads in one order that a seed gives, against a model of what was
 //! acknowledged. A process that is killed is a copy of its file. `CAIRN_EVERY` sets how many rounds there are.
 
-mod copies;
 mod model;
 mod operations;
 mod outside;
+mod replicas;
 mod thread;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -42,7 +42,7 @@ fn swarm(rng: &mut Rng, missing: &[(Kind, Kind)]) -> Vec<Vec<Kind>> {
     let some = |rng: &mut Rng, of: u64| {
         let some: Vec<Kind> = all.iter().copied().filter(|_| rng.below(of) == 0).collect();
         // Without records there is little to meet.
-        if some.is_empty() { all.clone() } else { [some, vec![Kind::Append, Kind::CleanupTo]].concat() }
+        if some.is_empty() { all.clone() } else { [some, vec![Kind::Append, Kind::TruncateTo]].concat() }
     };
     if missing.is_empty() {
         return (0..THREADS)
@@ -88,10 +88,10 @@ impl Turn {
         if self.forget {
             as_one(Kind::Forget, &mut || {
                 let (number, _) = outside.world().model.begin(8, State::Open);
-                if let Ok(place) = log.reserve(8) {
-                    outside.world().model.is_at(number, place.lsn().get());
-                    forgotten = Some(place.lsn());
-                    std::mem::forget(place);
+                if let Ok(record) = log.reserve(8) {
+                    outside.world().model.is_at(number, record.lsn().get());
+                    forgotten = Some(record.lsn());
+                    std::mem::forget(record);
                 }
             });
         }
@@ -127,7 +127,7 @@ impl Turn {
             assert_eq!(found.records, all.len() as u64);
             let mut world = outside.world();
             if is_clean {
-                let needed = world.model.needed(); // at least: a cleanup of all may have found more
+                let needed = world.model.needed(); // at least: `truncate_all` may have found more
                 assert!(found.head.get() >= needed, "a closed log begins at {}, {needed} is needed", found.head);
             }
             world.model.goes_on(found.head.get(), found.next.get(), &all);
@@ -145,9 +145,9 @@ fn agree(outside: &Outside, log: &Log, rng: &mut Rng) {
     world.model.check_opened(log.stats().head.get(), durable + 1, &records(log), "an open log");
     if rng.below(8) == 0 {
         let next = log.stats().next.get();
-        world.model.cleans_all();
-        log.cleanup_all().unwrap();
-        world.model.cleaned_all(next, next);
+        world.model.discards_all();
+        log.truncate_all().unwrap();
+        world.model.discarded_all(next, next);
         world.model.is_durable(next - 1);
         drop(world);
         let most = log.payload_max();

@@ -40,7 +40,7 @@ fn number(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(*bytes.first_chunk().unwrap())
 }
 
-/// Appends, and cleans up behind the reader when the log is full.
+/// Appends, and truncates behind the reader when the log is full.
 fn append(log: &Log, n: u64, read: &AtomicU64) -> Lsn {
     loop {
         match log.append(&payload(n)) {
@@ -252,7 +252,7 @@ fn a_reader_that_is_too_slow_is_told() {
     let mut follower = Follower::open(&path).unwrap();
     (1..=3).for_each(|n| put(&log, n));
     assert_eq!(follower.next().unwrap().unwrap().0, Lsn::new(1));
-    log.cleanup_all().unwrap();
+    log.truncate_all().unwrap();
     (4..=300).for_each(|n| {
         append(&log, n, &AtomicU64::new(u64::MAX));
     });
@@ -340,7 +340,7 @@ fn a_torn_record_is_never_given_and_what_replaces_it_is() {
     }
 }
 
-/// A whole record that stood behind a torn one does not come back when the torn one's place is written again.
+/// A whole record that stood behind a torn one does not come back when the torn one's space is written again.
 #[test]
 fn what_an_open_threw_away_stays_away() {
     let dir = tempfile::tempdir().unwrap();

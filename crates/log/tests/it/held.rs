@@ -1,8 +1,8 @@
-//! A copy that is read where it is served.
+//! A replica that is read where it is served.
 
 use std::time::Duration;
 
-use log::{Cursor, Error, Lsn, Options, Replica, Replicas, check_copy, fabric};
+use log::{Cursor, Error, Lsn, Options, Replica, Replicas, check_replica, fabric};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -12,12 +12,12 @@ fn what_was_not_read_is_never_passed_over_in_silence() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let pool = pmem::Options::new().domain(pmem::DomainChoice::Emulated);
     let trust = fabric::Options { anyone: true, ..Default::default() };
-    let replica = Replica::serve_read(&pool, dir.path().join("copy"), "127.0.0.1:0", trust.clone()).unwrap();
+    let replica = Replica::serve_read(&pool, dir.path().join("replica"), "127.0.0.1:0", trust.clone()).unwrap();
     let address = replica.address().unwrap().to_string();
-    let copies =
+    let replicas =
         Replicas::new().trust(trust).timeout(LONG).open_timeout(LONG).local(dir.path().join("own")).at(&address);
     let options = Options::new().bytes(64 << 10).segment_bytes(4096).stall_timeout(LONG).pool(pool);
-    let log = options.create_replicated(&copies.clone().write_quorum(2)).unwrap();
+    let log = options.create_replicated(&replicas.clone().write_quorum(2)).unwrap();
     let append = |n: u8| assert!(log.append(&[n; 50]).is_ok());
     let mut cursor = Cursor::default();
     let read =
@@ -30,10 +30,10 @@ fn what_was_not_read_is_never_passed_over_in_silence() {
     replica.release(Lsn::new(through)).unwrap();
     (10..100).for_each(append);
     log.truncate_to(Lsn::new(90)).unwrap();
-    let reclaimed = log.reclaim(); // it tells the copy, which does not agree yet
+    let reclaimed = log.reclaim(); // it tells the replica, which does not agree yet
     log.abandon();
 
-    let (log, found) = options.open_replicated(&copies).unwrap();
+    let (log, found) = options.open_replicated(&replicas).unwrap();
     assert!(found.head.get() > through + 1, "{reclaimed:?}, the new leader begins at {}", found.head);
     log.append(b"one more").unwrap();
     match read(&mut cursor) {
@@ -46,19 +46,19 @@ fn what_was_not_read_is_never_passed_over_in_silence() {
     }
 }
 
-/// What stood in the log before may look like the header of a record that is far too long: no copy that ends there is in doubt for that, or none leads when its leader is lost.
+/// What stood in the log before may look like the header of a record that is far too long: no replica that ends there is in doubt for that, or none leads when its leader is lost.
 #[test]
 fn what_looks_like_a_long_record_is_no_doubt() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let pool = pmem::Options::new().domain(pmem::DomainChoice::Emulated);
     let trust = fabric::Options { anyone: true, ..Default::default() };
-    let path = dir.path().join("copy");
+    let path = dir.path().join("replica");
     let replica = Replica::serve(&path, "127.0.0.1:0", trust.clone()).unwrap();
     let address = replica.address().unwrap().to_string();
-    let copies =
+    let replicas =
         Replicas::new().trust(trust).timeout(LONG).open_timeout(LONG).local(dir.path().join("own")).at(&address);
     let options = Options::new().bytes(64 << 10).segment_bytes(4096).stall_timeout(LONG).pool(pool.clone());
-    let log = options.create_replicated(&copies.write_quorum(2)).unwrap();
+    let log = options.create_replicated(&replicas.write_quorum(2)).unwrap();
     // A checksum, a number far ahead, an epoch, data of 80 MiB.
     let fake = |epoch: u32| {
         let words = [u64::MAX, 1 << 40, u64::from(epoch) | 0x1500_0000 << 32];
@@ -73,6 +73,6 @@ fn what_looks_like_a_long_record_is_no_doubt() {
     }
     log.abandon();
     replica.stop().unwrap();
-    let found = check_copy(&pool.open(&path).unwrap(), log::NAME).unwrap().unwrap();
+    let found = check_replica(&pool.open(&path).unwrap(), log::NAME).unwrap().unwrap();
     assert!(found.records > 0 && !found.in_doubt, "{found:?}");
 }

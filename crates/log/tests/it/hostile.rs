@@ -29,8 +29,8 @@ fn each(inputs: u64, what: impl Fn(&[u8])) {
 }
 
 #[test]
-fn a_copy_hears_anything() {
-    each(4_000, |script| testing::copy(&pool(), script));
+fn a_replica_hears_anything() {
+    each(4_000, |script| testing::replica(&pool(), script));
 }
 
 #[test]

@@ -38,7 +38,7 @@ proptest! {
         let path = dir.path().join("l");
         let options = Options::new().bytes(4096).segment_bytes(512).idle(None).frequency(frequency);
         let mut log = options.create(&path).unwrap();
-        // All records ever, and whether each is cleaned up.
+        // All records ever, and whether each is discarded.
         let mut all: Vec<(Vec<u8>, bool)> = Vec::new();
         for op in ops {
             match op {
@@ -56,10 +56,10 @@ proptest! {
                 Op::Batch(lens) => {
                     for len in lens {
                         match log.reserve(len) {
-                            Ok(mut place) => {
-                                place.fill(all.len() as u8);
-                                all.push((place.to_vec(), false));
-                                place.complete().unwrap();
+                            Ok(mut record) => {
+                                record.fill(all.len() as u8);
+                                all.push((record.to_vec(), false));
+                                record.complete().unwrap();
                             }
                             Err(Error::Full { .. }) => {}
                             Err(error) => panic!("{error}"),
@@ -75,7 +75,7 @@ proptest! {
                 Op::Clean(back) => {
                     let lsn = log.forced().get().saturating_sub(back as u64);
                     if lsn > 0 {
-                        log.cleanup(Lsn::new(lsn)).unwrap();
+                        log.discard(Lsn::new(lsn)).unwrap();
                         all[lsn as usize - 1].1 = true;
                     }
                 }

@@ -67,7 +67,7 @@ pub fn mutate(
     }
 }
 
-/// Damages a file in two places.
+/// Damages a file at two offsets.
 pub fn mutate_twice(
     bytes: &[u8],
     older: &[Vec<u8>],

@@ -1,4 +1,4 @@
-//! Copies in processes of their own, by every transport: killed in the middle, taken over, joined again. What cannot be done in one process: kill a copy, and libfabric's
+//! Replicas in processes of their own, by every transport: killed in the middle, taken over, joined again. What cannot be done in one process: kill a replica, and libfabric's
 //! provider shm.
 
 use std::io::{BufRead, BufReader};
@@ -8,12 +8,12 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::Duration;
 
-use log::{CopyState, Error, Log, Options, Replica, Replicas, fabric};
+use log::{Error, Log, Options, Replica, ReplicaHealth, Replicas, fabric};
 use pmem::DomainChoice;
 
 const SERVE: &str = "CAIRN_LOG_TEST_SERVE";
 const SAID: &str = "serving at ";
-const COPIES: usize = 3;
+const REPLICAS: usize = 3;
 
 #[cfg(not(feature = "libfabric"))]
 const TRANSPORTS: [&str; 1] = ["tcp"];
@@ -25,7 +25,7 @@ fn trust(transport: &str) -> fabric::Options {
     fabric::Options { secret: Some(secret), transport: transport.parse().unwrap(), ..Default::default() }
 }
 
-/// The other process: serves a copy until its standard input ends. Does nothing unless it was started by a test of this module.
+/// The other process: serves a replica until its standard input ends. Does nothing unless it was started by a test of this module.
 #[test]
 fn server() {
     let Ok(job) = std::env::var(SERVE) else { return };
@@ -37,7 +37,7 @@ fn server() {
     replica.stop().unwrap();
 }
 
-/// A process that serves a copy, killed when it is dropped.
+/// A process that serves a replica, killed when it is dropped.
 struct Server {
     process: Child,
     address: String,
@@ -82,8 +82,8 @@ struct Cluster {
 impl Cluster {
     fn new(transport: &'static str) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let mut this = Self { dir, transport, servers: Vec::new(), addresses: vec!["127.0.0.1:0".into(); COPIES] };
-        for at in 0..COPIES {
+        let mut this = Self { dir, transport, servers: Vec::new(), addresses: vec!["127.0.0.1:0".into(); REPLICAS] };
+        for at in 0..REPLICAS {
             this.servers.push(None);
             this.start(at);
         }
@@ -102,9 +102,9 @@ impl Cluster {
     }
 
     /// Any of them may be lost.
-    fn copies(&self) -> Replicas {
-        let copies = Replicas::new().write_quorum(2).trust(trust(self.transport)).timeout(Duration::from_secs(5));
-        self.addresses.iter().fold(copies, |copies, address| copies.at(address))
+    fn replicas(&self) -> Replicas {
+        let replicas = Replicas::new().write_quorum(2).trust(trust(self.transport)).timeout(Duration::from_secs(5));
+        self.addresses.iter().fold(replicas, |replicas, address| replicas.at(address))
     }
 }
 
@@ -134,10 +134,10 @@ fn holds(log: &Log, numbers: std::ops::Range<u32>) {
 }
 
 #[test]
-fn nothing_is_lost_with_copies_that_are_killed() {
+fn nothing_is_lost_with_replicas_that_are_killed() {
     for transport in TRANSPORTS {
         let mut cluster = Cluster::new(transport);
-        let log = options().create_replicated(&cluster.copies()).unwrap();
+        let log = options().create_replicated(&cluster.replicas()).unwrap();
         append(&log, 0..100);
         // One is killed while records are on their way to it.
         let appended = AtomicU64::new(0);
@@ -162,18 +162,18 @@ fn nothing_is_lost_with_copies_that_are_killed() {
         cluster.kill(1);
         append(&log, 450..500);
         log.abandon();
-        let (log, _) = options().open_replicated(&cluster.copies()).unwrap();
+        let (log, _) = options().open_replicated(&cluster.replicas()).unwrap();
         holds(&log, 0..500);
 
         // All are killed, and their leader gives up.
-        (0..COPIES).for_each(|at| cluster.kill(at));
+        (0..REPLICAS).for_each(|at| cluster.kill(at));
         assert!(log.append(b"to nobody").is_err(), "{transport}");
         log.abandon();
-        (0..COPIES).for_each(|at| cluster.start(at));
-        let (log, _) = options().open_replicated(&cluster.copies()).unwrap();
+        (0..REPLICAS).for_each(|at| cluster.start(at));
+        let (log, _) = options().open_replicated(&cluster.replicas()).unwrap();
         holds(&log, 0..500);
-        let live = log.copies().iter().filter(|(_, state, _)| *state == CopyState::Live).count();
-        assert_eq!(live, COPIES, "{transport}: {:?}", log.copies());
+        let live = log.replicas().iter().filter(|(_, state, _)| *state == ReplicaHealth::Live).count();
+        assert_eq!(live, REPLICAS, "{transport}: {:?}", log.replicas());
     }
 }
 
@@ -182,7 +182,7 @@ fn nothing_is_lost_with_copies_that_are_killed() {
 fn an_old_leader_is_shut_out_in_the_middle() {
     for transport in TRANSPORTS {
         let cluster = Cluster::new(transport);
-        let old = options().create_replicated(&cluster.copies()).unwrap();
+        let old = options().create_replicated(&cluster.replicas()).unwrap();
         append(&old, 0..50);
         let appended = AtomicU64::new(50);
         std::thread::scope(|scope| {
@@ -199,11 +199,11 @@ fn an_old_leader_is_shut_out_in_the_middle() {
             while appended.load(Acquire) < 100 {
                 std::thread::yield_now();
             }
-            let (new, found) = options().open_replicated(&cluster.copies()).unwrap();
+            let (new, found) = options().open_replicated(&cluster.replicas()).unwrap();
             let error = hammers.join().unwrap();
             assert!(matches!(error, Error::Fenced { .. } | Error::QuorumLost { .. }), "{transport}: {error}");
             assert!(found.next.get() > appended.load(Acquire), "{transport}: what was acknowledged is there");
-            assert!(new.copies().iter().all(|(_, state, _)| *state == CopyState::Live), "{:?}", new.copies());
+            assert!(new.replicas().iter().all(|(_, state, _)| *state == ReplicaHealth::Live), "{:?}", new.replicas());
             let last = new.append(b"of the new one").unwrap();
             assert_eq!(last, found.next);
         });

@@ -25,9 +25,9 @@ fn appends_and_reservations_together() {
                 for n in 0..3 {
                     let lsn = log.append(&[thread; 40]).unwrap();
                     assert!(log.forced() >= lsn);
-                    let mut place = log.reserve(10 + n).unwrap();
-                    place.fill(thread);
-                    let lsn = place.complete().unwrap();
+                    let mut record = log.reserve(10 + n).unwrap();
+                    record.fill(thread);
+                    let lsn = record.complete().unwrap();
                     log.force(lsn).unwrap();
                     assert!(log.forced() >= lsn);
                 }
@@ -132,7 +132,7 @@ fn leaders_of_a_frequency() {
     });
 }
 
-/// Cleanup, reclaiming and growth beside appends.
+/// Discarding, reclaiming and growth beside appends.
 #[test]
 fn space_is_made_beside_appends() {
     explore(3, 200, || {
@@ -141,7 +141,7 @@ fn space_is_made_beside_appends() {
             let log = Arc::clone(&log);
             Box::new(move || (0..12).for_each(|n| assert!(log.append(&[n; 900]).is_ok()))) as Box<dyn FnOnce() + Send>
         };
-        let cleans = {
+        let discards = {
             let log = Arc::clone(&log);
             Box::new(move || {
                 for round in 0..6 {
@@ -154,7 +154,7 @@ fn space_is_made_beside_appends() {
                 }
             }) as Box<dyn FnOnce() + Send>
         };
-        together(vec![appends, cleans]);
+        together(vec![appends, discards]);
         let all = crate::basics::records(&log);
         assert!(all.windows(2).all(|w| w[0].0 + 1 == w[1].0));
         assert!(all.iter().all(|(lsn, payload)| *payload == vec![*lsn as u8 - 1; 900]));

@@ -1,4 +1,4 @@
-//! A copy that is slow, or hangs, holds no thread up, falls out of the group, and comes back by itself.
+//! A replica that is slow, or hangs, holds no thread up, falls out of the group, and comes back by itself.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use log::{CopyState, Log, Options, Replica, Replicas, fabric};
+use log::{Log, Options, Replica, ReplicaHealth, Replicas, fabric};
 use pmem::DomainChoice;
 
-/// A way to a copy on which nothing moves while it is shut: a sender fills what systems keep, and then waits.
+/// A way to a replica on which nothing moves while it is shut: a sender fills what systems keep, and then waits.
 struct Gate {
     address: String,
     shut: Arc<AtomicBool>,
@@ -18,14 +18,14 @@ struct Gate {
 
 impl Gate {
     #[expect(clippy::disallowed_methods, reason = "they end with the connections, or the process")]
-    fn to(copy: String) -> Self {
+    fn to(replica: String) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("listens");
         let address = listener.local_addr().expect("an address").to_string();
         let (shut, over) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
         let here = (Arc::clone(&shut), Arc::clone(&over));
         std::thread::spawn(move || {
             for near in listener.incoming() {
-                let (Ok(near), Ok(far)) = (near, TcpStream::connect(&copy)) else { continue };
+                let (Ok(near), Ok(far)) = (near, TcpStream::connect(&replica)) else { continue };
                 let twice = || (near.try_clone().expect("cloned"), far.try_clone().expect("cloned"));
                 let ((n, f), (n2, f2)) = (twice(), twice());
                 let (here, there) = (here.clone(), here.clone());
@@ -52,12 +52,12 @@ fn pass(mut from: TcpStream, mut to: TcpStream, (shut, over): &(Arc<AtomicBool>,
 }
 
 fn live(log: &Log) -> usize {
-    log.copies().iter().filter(|(_, state, _)| *state == CopyState::Live).count()
+    log.replicas().iter().filter(|(_, state, _)| *state == ReplicaHealth::Live).count()
 }
 
-/// No thread waits until a copy takes something: what would be waited for is longer than this test may take.
+/// No thread waits until a replica takes something: what would be waited for is longer than this test may take.
 #[test]
-fn a_copy_that_hangs_holds_nobody_up_and_comes_back_by_itself() {
+fn a_replica_that_hangs_holds_nobody_up_and_comes_back_by_itself() {
     let dir = tempfile::tempdir().expect("a folder");
     let long = Duration::from_secs(200);
     let trust = fabric::Options { anyone: true, send_timeout: long, ..Default::default() };
@@ -67,23 +67,23 @@ fn a_copy_that_hangs_holds_nobody_up_and_comes_back_by_itself() {
     let (one, two, three) = (serve("one"), serve("two"), serve("three"));
     let address = |replica: &Replica| replica.address().expect("an address").to_string();
     let gate = Gate::to(address(&three));
-    let copies = Replicas::new().at(&address(&one)).at(&address(&two)).at(&gate.address);
-    let copies = copies.write_quorum(2).trust(trust.clone()).timeout(long);
+    let replicas = Replicas::new().at(&address(&one)).at(&address(&two)).at(&gate.address);
+    let replicas = replicas.write_quorum(2).trust(trust.clone()).timeout(long);
     let options = Options::new().bytes(64 << 20).segment_bytes(4 << 20).idle(None);
-    let log = options.create_replicated(&copies).expect("made");
+    let log = options.create_replicated(&replicas).expect("made");
     log.append(b"on all of them").expect("appended");
     gate.shut.store(true, Relaxed);
     // More than the systems of both ends keep, and the leader.
     for n in 0..800_u32 {
         log.append(&[n as u8; 64 << 10]).expect("two of three have it");
-        log.truncate_to(log.forced()).expect("cleaned up");
+        log.truncate_to(log.forced()).expect("discarded");
         if live(&log) == 2 {
             break;
         }
     }
-    let states = log.copies();
-    let failed: Vec<_> = states.iter().filter(|(_, state, _)| *state != CopyState::Live).collect();
-    let [(_, CopyState::Failed(why), _)] = &failed[..] else { panic!("{states:?}") };
+    let states = log.replicas();
+    let failed: Vec<_> = states.iter().filter(|(_, state, _)| *state != ReplicaHealth::Live).collect();
+    let [(_, ReplicaHealth::Failed(why), _)] = &failed[..] else { panic!("{states:?}") };
     assert!(why.contains("did not take") && !why.contains("for 200"), "{why}");
     log.append(b"on two of them").expect("appended");
 
@@ -92,12 +92,12 @@ fn a_copy_that_hangs_holds_nobody_up_and_comes_back_by_itself() {
         std::thread::sleep(Duration::from_millis(1));
         live(&log) == 3
     });
-    assert!(is_back, "{:?}", log.copies());
+    assert!(is_back, "{:?}", log.replicas());
     let last = log.append(b"on all of them again").expect("appended");
-    let has_it = |copy: &(u64, CopyState, log::Lsn)| copy.2 == last;
+    let has_it = |replica: &(u64, ReplicaHealth, log::Lsn)| replica.2 == last;
     assert!((0..60_000).any(|_| {
         std::thread::sleep(Duration::from_millis(1));
-        log.copies().iter().all(has_it)
+        log.replicas().iter().all(has_it)
     }));
     gate.over.store(true, Relaxed);
     log.close().expect("closed");

@@ -1,4 +1,4 @@
-//! Space: full, cleaned up, reclaimed, grown.
+//! Space: full, discarded, reclaimed, grown.
 
 use std::time::Duration;
 
@@ -22,16 +22,16 @@ fn fill(log: &Log) -> u64 {
 }
 
 #[test]
-fn a_full_log_refuses_until_something_is_cleaned_up() {
+fn a_full_log_refuses_until_something_is_discarded() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("l");
     let log = small().create(&path).unwrap();
     let held = fill(&log);
     assert_eq!(held, 16, "four of 1024, four times");
     assert_eq!(records(&log).len(), 16);
-    log.cleanup(Lsn::new(2)).unwrap();
+    log.discard(Lsn::new(2)).unwrap();
     assert!(matches!(log.append(&[0; 1000]), Err(Error::Full { head, .. }) if head == Lsn::new(1)));
-    log.cleanup(Lsn::new(1)).unwrap();
+    log.discard(Lsn::new(1)).unwrap();
     assert!(
         matches!(log.append(&[0; 1000]), Err(Error::Full { head, .. }) if head == Lsn::new(3)),
         "a segment at a time"
@@ -67,7 +67,7 @@ fn a_full_log_waits_if_it_is_told_to() {
 }
 
 #[test]
-fn cleaned_up_records_do_not_come_back_after_a_close_or_a_reclaim() {
+fn discarded_records_do_not_come_back_after_a_close_or_a_reclaim() {
     let dir = tempfile::tempdir().unwrap();
     for how in ["close", "reclaim", "all"] {
         let path = dir.path().join(how);
@@ -80,7 +80,7 @@ fn cleaned_up_records_do_not_come_back_after_a_close_or_a_reclaim() {
         match how {
             "close" => log.close().unwrap(),
             "reclaim" => log.reclaim().map(|()| log.abandon()).unwrap(),
-            _ => log.cleanup_all().map(|()| log.abandon()).unwrap(),
+            _ => log.truncate_all().map(|()| log.abandon()).unwrap(),
         }
         let (log, found) = small().open(&path).unwrap();
         assert_eq!(found.records, left, "{how}");
@@ -98,7 +98,7 @@ fn it_wraps_around_many_times() {
     for n in 0..3000u64 {
         let payload = vec![n as u8; (n * 37 % 900) as usize];
         while expected.len() > 5 {
-            log.cleanup(Lsn::new(expected.pop_front().unwrap().0)).unwrap();
+            log.discard(Lsn::new(expected.pop_front().unwrap().0)).unwrap();
         }
         let lsn = log.append(&payload).unwrap();
         expected.push_back((lsn.get(), payload));
@@ -132,10 +132,10 @@ fn it_grows_while_it_is_used() {
                 Err(error) => panic!("{error}"),
             }
         }
-        // Some room is made by cleaning up, so that the circle stands elsewhere at each growth.
-        let cleaned = expected.len() / 3;
-        log.truncate_to(Lsn::new(expected[cleaned - 1].0)).unwrap();
-        expected.drain(..cleaned);
+        // Some room is made by truncating, so that the circle stands elsewhere at each growth.
+        let discarded = expected.len() / 3;
+        log.truncate_to(Lsn::new(expected[discarded - 1].0)).unwrap();
+        expected.drain(..discarded);
         let before = log.stats().capacity;
         assert_eq!(log.grow(4096 * u64::from(round % 3 + 1)).unwrap(), before + 4096 * u64::from(round % 3 + 1));
         assert_eq!(records(&log), expected);

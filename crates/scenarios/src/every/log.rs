@@ -34,7 +34,7 @@ kinds! {
     Complete
     /// It is given up.
     GiveUp
-    Force ForceNow Post Iter IterFrom Cleanup CleanupTo CleanupAll Reclaim Grow Idle Stats
+    Force ForceNow Post Iter IterFrom Discard TruncateTo TruncateAll Reclaim Grow Idle Stats
 }
 
 /// One operation: which, and with what.
@@ -60,7 +60,7 @@ pub enum Op {
 /// What was promised.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    /// This record, by its LSN, is there with this number, until it is cleaned up. The LSN is 0 as long as it is not known.
+    /// This record, by its LSN, is there with this number, until it is discarded. The LSN is 0 as long as it is not known.
     Record(u64, u64),
     /// These LSNs may be gone.
     Cleaned(Vec<u64>),
@@ -89,7 +89,7 @@ pub struct Live {
 #[derive(Default)]
 struct Model {
     next: u64,
-    /// By LSN: its number, and whether it is cleaned up.
+    /// By LSN: its number, and whether it is discarded.
     records: BTreeMap<u64, (u64, bool)>,
     /// Complete, and not known to be durable.
     tickets: BTreeMap<u64, Ticket>,
@@ -132,7 +132,7 @@ fn read(mut records: log::Iter<'_>) -> Result<Vec<(u64, u64)>, Error> {
     Ok(all)
 }
 
-/// It may be, as long as what is in it is not cleaned up; then it must not.
+/// It may be, as long as what is in it is not discarded; then it must not.
 fn full(error: &log::Error) -> bool {
     matches!(error, log::Error::Full { .. })
 }
@@ -182,7 +182,7 @@ fn drawn(rng: &mut Rng) -> Vec<Op> {
             let kind = match rng.below(5) {
                 0 => others[rng.index(others.len())],
                 1 => [Kind::Complete, Kind::Append][rng.index(2)],
-                2 if rng.chance(1, 2) => [Kind::CleanupTo, Kind::Cleanup, Kind::Force][rng.index(3)],
+                2 if rng.chance(1, 2) => [Kind::TruncateTo, Kind::Discard, Kind::Force][rng.index(3)],
                 _ => writes[rng.index(writes.len())],
             };
             acts.push((rng.index(actors), Act { kind, len: rng.index(long), record: rng.index(12) }));
@@ -310,44 +310,44 @@ impl Live {
                 let found = read(records)?;
                 let forced = log.forced().get();
                 let right: Vec<_> = self.model().kept().into_iter().filter(|r| r.0 >= from && r.0 <= forced).collect();
-                // What is cleaned up out of turn may still be shown.
+                // What is discarded out of turn may still be shown.
                 let missing = right.iter().find(|record| !found.contains(record));
                 let unknown = found.iter().find(|r| self.model().records.get(&r.0).is_none_or(|known| known.0 != r.1));
                 if missing.is_some() || unknown.is_some() || !found.is_sorted() {
                     return wrong(format!("from {from} on there are {found:?}, and should be {right:?}"));
                 }
             }
-            Kind::Cleanup | Kind::CleanupTo => {
+            Kind::Discard | Kind::TruncateTo => {
                 let Some(lsn) = one else { return Ok(()) };
-                let of = if act.kind == Kind::Cleanup { lsn..=lsn } else { 0..=lsn };
+                let of = if act.kind == Kind::Discard { lsn..=lsn } else { 0..=lsn };
                 let gone: Vec<u64> = self.model().records.range(of).map(|(lsn, _)| *lsn).collect();
                 let ticket = ack.begin(Effect::Cleaned(gone.clone()));
-                if act.kind == Kind::Cleanup {
-                    log.cleanup(Lsn::new(lsn))?
+                if act.kind == Kind::Discard {
+                    log.discard(Lsn::new(lsn))?
                 } else {
                     log.truncate_to(Lsn::new(lsn))?
                 }
                 ack.commit(ticket);
                 let mut model = self.model();
                 model.records.iter_mut().filter(|(lsn, _)| gone.contains(lsn)).for_each(|(_, r)| r.1 = true);
-                if act.kind == Kind::Cleanup {
+                if act.kind == Kind::Discard {
                     model.cleaned.insert(lsn);
                 } else {
                     model.through = model.through.max(lsn);
                 }
             }
-            Kind::CleanupAll if self.model().reserved.is_empty() => {
+            Kind::TruncateAll if self.model().reserved.is_empty() => {
                 self.acknowledge_all(log, ack)?;
                 let last = log.stats().next.get() - 1;
                 let all: Vec<u64> = self.model().records.keys().copied().collect();
                 let cleaned = ack.begin(Effect::Cleaned(all));
-                log.cleanup_all()?;
+                log.truncate_all()?;
                 ack.commit(cleaned);
                 self.gone(last, ack);
             }
             Kind::Reclaim => {
                 log.reclaim()?;
-                // Through the first that is not cleaned up: also one that was given up, or a watermark.
+                // Through the first that is not discarded: also one that was given up, or a watermark.
                 let model = self.model();
                 let last = (model.through + 1..).take_while(|lsn| model.cleaned.contains(lsn)).last();
                 let last = last.unwrap_or(model.through);
@@ -451,7 +451,7 @@ impl Scenario for EveryLog {
         if let Some(lost) = lost {
             return wrong(format!("{lost:?} was forced, and there are {there:?}"));
         }
-        // What was not durable came back or did not; what was cleaned up may have come back.
+        // What was not durable came back or did not; what was discarded may have come back.
         for (lsn, ticket) in std::mem::take(&mut model.tickets) {
             if there.iter().any(|record| record.0 == lsn) { ack.commit(ticket) } else { ack.abort(ticket) }
         }
@@ -504,7 +504,7 @@ impl Scenario for EveryLog {
     }
 }
 
-/// What was acknowledged and is not cleaned up is there, what is gone is not, and behind the last that was acknowledged are only such as were on their way. But of a log that
+/// What was acknowledged and is not discarded is there, what is gone is not, and behind the last that was acknowledged are only such as were on their way. But of a log that
 /// may be short of its end the last ones may be missing, with all behind them, of which no watermark tells: how many are?
 fn held(found: &[(u64, u64)], history: &History<Effect>, is_short: bool) -> Result<usize, Violation> {
     let mut known = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Measurements of logs with copies in other processes.
+//! Measurements of logs with replicas in other processes.
 
 use bench::experiments::log_replicate::ORDERS;
 use bench::experiments::{Placement, Transport};
@@ -9,16 +9,16 @@ use log::FlushOrder;
 use super::{Run, threads};
 use crate::size;
 
-/// Append records to a log of which backups have copies
+/// Append records to a log that backups have replicas of
 ///
-/// Each backup is a process of this machine that serves a copy; all copies are in the same directory, and a record is durable when every one of them has it. Sides are measured in turn, as in log-append; ratios
+/// Each backup is a process of this machine that serves a replica; all replicas are in the same directory, and a record is durable when every one of them has it. Sides are measured in turn, as in log-append; ratios
 /// are to one backup and appends that wait, in the same rounds.
 ///
 /// Policies: sync (durable before append returns), pipelined:N (sent at once; waited for is the one N before), freq:N (a force for N records, by their numbers). Latencies
 /// are of the call: a pipelined record is durable about N calls after its own.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
-Copies:
+Replicas:
   local+remote  the leader's own, and the backups'
   remote        the backups' alone: the leader has the log in memory
 
@@ -30,22 +30,22 @@ Transports:
 
 Examples:
   cairn bench log-replicate --quick
-  cairn bench log-replicate --bytes 1024 --backups 1 --order beside,after,before --copies local+remote --policy sync
-      when the leader flushes its own copy
+  cairn bench log-replicate --bytes 1024 --backups 1 --order beside,after,before --replicas local+remote --policy sync
+      when the leader flushes its own replica
   cairn bench log-replicate --dir /var/tmp --transport tcp
       on a disk")]
 pub struct LogReplicate {
-    /// Numbers of backups; 0 is a log without copies [default: 0,1,2,3]
+    /// Numbers of backups; 0 is a log without replicas [default: 0,1,2,3]
     #[arg(long, value_name = "N,M", value_delimiter = ',')]
     pub backups: Vec<usize>,
     /// When an append waits [default: sync,pipelined:16,freq:16]
     #[arg(long, value_name = "P,Q", value_delimiter = ',')]
     pub policy: Vec<Way>,
-    /// When the leader's own copy is flushed: beside the backups, after them, before them [default: beside]
+    /// When the leader's own replica is flushed: beside the backups, after them, before them [default: beside]
     #[arg(long, value_name = "O", value_delimiter = ',', value_parser = order)]
     pub order: Vec<FlushOrder>,
-    /// Where copies are: local+remote, remote [default: both]
-    #[arg(long, value_name = "C,D", value_delimiter = ',')]
+    /// Where replicas are: local+remote, remote [default: both]
+    #[arg(long = "replicas", alias = "copies", value_name = "C,D", value_delimiter = ',')]
     pub copies: Vec<Placement>,
     /// How they are reached, see below [default: tcp,tcp-spin, or tcp if quick]
     #[arg(long, value_name = "T", value_delimiter = ',')]
@@ -56,7 +56,7 @@ pub struct LogReplicate {
     /// Numbers of threads that append, one after the other [default: 1]
     #[arg(long, value_name = "N,M", value_delimiter = ',', value_parser = threads)]
     pub threads: Vec<usize>,
-    /// Room for records in each copy: all of it is gone through before it is used again; cleaning it is not timed
+    /// Room for records in each replica: all of it is gone through before it is used again; cleaning it is not timed
     #[arg(long, value_name = "SIZE", default_value = "16M", value_parser = size::parse)]
     pub room: u64,
     #[command(flatten)]
@@ -65,7 +65,7 @@ pub struct LogReplicate {
 
 /// Open a log whose leader is gone
 ///
-/// Timed is opening and reading through, by the bytes that are live: of a log without backups (alone); of one with backups where the new leader finds its own copy (there), an
+/// Timed is opening and reading through, by the bytes that are live: of a log without backups (alone); of one with backups where the new leader finds its own replica (there), an
 /// empty place, which is filled from a backup (lost), or never had one (never).
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
@@ -76,7 +76,7 @@ pub struct LogTakeover {
     /// Bytes of live records, 1 KiB each [default: 16M,64M,256M, or 2M,8M if quick]
     #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = size::parse)]
     pub live: Vec<u64>,
-    /// How many backups there are, two or more, and how many copies must have a record
+    /// How many backups there are, two or more, and how many replicas must have a record
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub backups: usize,
     #[command(flatten)]

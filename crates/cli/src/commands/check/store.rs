@@ -45,7 +45,7 @@ pub(super) fn look_into(path: &Path, pool: &Pool, report: &mut CheckJson) -> Res
     }
 }
 
-/// Reads every record of a log, or of a copy of one. A log is recovered if the pool is open for writing, and closed. True if nothing is left for others to recover.
+/// Reads every record of a log, or of a replica of one. A log is recovered if the pool is open for writing, and closed. True if nothing is left for others to recover.
 pub(super) fn look_into_log(
     path: &Path,
     pool: &Pool,
@@ -66,7 +66,7 @@ pub(super) fn look_into_log(
             return Ok((Some(what), true));
         }
         // It is its leader that recovers it.
-        Err(LogError::IsACopy { .. }) => match log::check_copy(pool, name) {
+        Err(LogError::IsReplica { .. }) => match log::check_replica(pool, name) {
             Ok(found) => return Ok((Some(copy(name, found, report)), false)),
             Err(error) => error,
         },
@@ -79,18 +79,18 @@ pub(super) fn look_into_log(
     Ok((None, false))
 }
 
-/// What a copy has.
-fn copy(name: &str, found: Option<log::CheckedCopy>, report: &mut CheckJson) -> String {
-    let Some(found) = found else { return "a new copy, of no log yet".to_owned() };
+/// What a replica has.
+fn copy(name: &str, found: Option<log::CheckedReplica>, report: &mut CheckJson) -> String {
+    let Some(found) = found else { return "a new replica, of no log yet".to_owned() };
     if found.in_doubt {
         let next = found.next;
         report.notes.push(format!(
-            "{name:?}: record {next} is not whole: the log's leader was writing it, or it was one of the last and is damaged; the other copies tell when the log is opened"
+            "{name:?}: record {next} is not whole: the log's leader was writing it, or it was one of the last and is damaged; the other replicas tell when the log is opened"
         ));
     }
     let log::ReplicaStatus { id, log, head, .. } = found.status;
     let (records, bytes, next) = (found.records, found.bytes, found.next);
     format!(
-        "copy {id:x} of log {log:x}: {records} records of {bytes} bytes, numbers {head} to {next}, not included; `cairn log replicas` asks all its copies"
+        "replica {id:x} of log {log:x}: {records} records of {bytes} bytes, numbers {head} to {next}, not included; `cairn log replicas` asks all its replicas"
     )
 }

@@ -1,14 +1,14 @@
-//! What the loss of a machine would mean, from what the leader knows of the copies.
+//! What the loss of a machine would mean, from what the leader knows of the replicas.
 //!
-//! The leader appended all records before `next`, so its own copy counts as having them. An acknowledged record is on a write quorum `W` of copies; so the last that can be
-//! acknowledged is the `W`-th highest of what the copies have acknowledged, those among them that are away by now. What these have does not count: their disks may be gone.
+//! The leader appended all records before `next`, so its own replica counts as having them. An acknowledged record is on a write quorum `W` of replicas; so the last that can be
+//! acknowledged is the `W`-th highest of what the replicas have acknowledged, those among them that are away by now. What these have does not count: their disks may be gone.
 
 use kv::LeaderStatus;
 
 /// What becomes of writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Writes {
-    /// No copy of it takes part now.
+    /// No replica of it takes part now.
     Unchanged,
     GoOn,
     /// ... when another machine leads.
@@ -24,19 +24,19 @@ pub enum Writes {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outlook {
     pub writes: Writes,
-    /// At most so many acknowledged records no other live copy has. None if there is no other, and it is not known how many.
+    /// At most so many acknowledged records no other live replica has. None if there is no other, and it is not known how many.
     pub only_here: Option<u64>,
-    /// At most so many are then on fewer live copies than the write quorum, though enough copies are live.
+    /// At most so many are then on fewer live replicas than the write quorum, though enough replicas are live.
     pub too_few: u64,
 }
 
-/// The ids of all copies that count.
+/// The ids of all replicas that count.
 pub fn ids(status: &LeaderStatus) -> Vec<u64> {
     let own = (status.own != 0).then_some(status.own);
     own.into_iter().chain(status.copies.iter().map(|copy| copy.id)).collect()
 }
 
-/// If the machine goes that has this copy, or none that counts.
+/// If the machine goes that has this replica, or none that counts.
 pub fn outlook(status: &LeaderStatus, copy: Option<u64>, leads: bool) -> Outlook {
     let own = (status.own != 0).then(|| (status.own, status.next.saturating_sub(1)));
     let live = status.copies.iter().filter(|copy| copy.live).map(|copy| (copy.id, copy.through));
@@ -46,7 +46,7 @@ pub fn outlook(status: &LeaderStatus, copy: Option<u64>, leads: bool) -> Outlook
         return Outlook { writes: Writes::Unchanged, only_here: Some(0), too_few: 0 };
     }
     let quorum = status.write_quorum as usize;
-    // A machine that takes over reads one copy of any write quorum.
+    // A machine that takes over reads one replica of any write quorum.
     let to_read = (ids(status).len() + 1).saturating_sub(quorum);
     let needed = if leads { quorum.max(to_read) } else { quorum };
     let writes = match left.len() {
@@ -74,18 +74,18 @@ impl Outlook {
     /// For a person.
     pub fn describe(&self) -> String {
         let writes = match self.writes {
-            Writes::Unchanged => "nothing changes: no copy of it takes part".to_owned(),
+            Writes::Unchanged => "nothing changes: no replica of it takes part".to_owned(),
             Writes::GoOn => "writes go on".to_owned(),
             Writes::GoOnElsewhere => "writes go on when another machine leads".to_owned(),
             Writes::Stop { live, needed } => {
-                format!("no writes until it is back: too few copies ({live} live, {needed} needed)")
+                format!("no writes until it is back: too few replicas ({live} live, {needed} needed)")
             }
         };
         let records = match (self.only_here, self.too_few) {
-            (None, _) => "; no other live copy has what was acknowledged last".to_owned(),
+            (None, _) => "; no other live replica has what was acknowledged last".to_owned(),
             (Some(0), 0) => String::new(),
             (Some(0), few) => format!("; up to {few} acknowledged records that only it and too few others have"),
-            (Some(only), _) => format!("; up to {only} acknowledged records that no other live copy has"),
+            (Some(only), _) => format!("; up to {only} acknowledged records that no other live replica has"),
         };
         writes + &records
     }
@@ -97,7 +97,7 @@ mod tests {
 
     use super::*;
 
-    /// The leader's own copy is 1; others are 2, 3, ..., live with so many records, or away.
+    /// The leader's own replica is 1; others are 2, 3, ..., live with so many records, or away.
     fn group(write_quorum: u32, others: &[Option<u64>]) -> LeaderStatus {
         let mut status = LeaderStatus::default();
         (status.next, status.write_quorum, status.own) = (101, write_quorum, 1);
@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(of(&one_away, 3), (Writes::Unchanged, Some(0), 0));
     }
 
-    /// What the leader and a copy had is acknowledged, though that copy is away, and the one that is left has not got it yet.
+    /// What the leader and a replica had is acknowledged, though that replica is away, and the one that is left has not got it yet.
     #[test]
     fn what_a_copy_acknowledged_before_it_went_is_acknowledged() {
         let mut slow_left = group(2, &[Some(60), None]);
@@ -168,7 +168,7 @@ mod tests {
         assert!(
             outlook(&one, Some(1), true)
                 .describe()
-                .contains("up to 3 acknowledged records that no other live copy has")
+                .contains("up to 3 acknowledged records that no other live replica has")
         );
         let alone = group(1, &[None, None]);
         assert_eq!(of(&alone, 1), (Writes::Stop { live: 0, needed: 3 }, None, 0));

@@ -23,7 +23,7 @@ struct GroupJson {
     commits: u64,
     next: u64,
     write_quorum: u32,
-    /// Enough copies are live.
+    /// Enough replicas are live.
     writes_go_on: bool,
     /// All that count.
     copies: Vec<CopyJson>,
@@ -58,7 +58,7 @@ struct MachineJson {
     #[serde(flatten)]
     member: MemberJson,
     leads: bool,
-    /// The id of its copy, if that is one of those that count.
+    /// The id of its replica, if that is one of those that count.
     copy: Option<String>,
     /// Why it has none, or why that is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -69,7 +69,7 @@ struct MachineJson {
     records_on_too_few: u64,
 }
 
-/// An announced machine, and which copy it has.
+/// An announced machine, and which replica it has.
 struct Machine {
     member: Member,
     copy: Result<u64, String>,
@@ -88,14 +88,14 @@ pub fn run(args: &StatusOfGroup) -> Outcome {
     Ok(ExitCode::from(u8::from(!is_well)))
 }
 
-/// Which machine has which copy: each says so itself, but for the leader, whose copy is not served.
+/// Which machine has which replica: each says so itself, but for the leader, whose replica is not served.
 fn machines(group: &mut Group) -> Vec<Machine> {
     let others: Vec<Member> =
         group.machines.iter().filter(|member| member.name != group.leader.name).cloned().collect();
     let addresses: Vec<String> = others.iter().map(|member| member.address.clone()).collect();
     let looked = look_at_all(&addresses, &group.trust, group.timeout);
     let own = Some(group.status.own).filter(|own| *own != 0);
-    let leader = (group.leader.clone(), own.ok_or_else(|| "it has no copy that counts".to_owned()));
+    let leader = (group.leader.clone(), own.ok_or_else(|| "it has no replica that counts".to_owned()));
     let copies = others.into_iter().zip(&looked).map(|(member, found)| {
         let copy = copy_of(group, &member, found);
         (member, copy)
@@ -110,7 +110,7 @@ fn machines(group: &mut Group) -> Vec<Machine> {
         .collect()
 }
 
-/// The leader gives a copy up when it waits for it. One that hangs may be live to it for long, while its machine's announcement has ended with its lease.
+/// The leader gives a replica up when it waits for it. One that hangs may be live to it for long, while its machine's announcement has ended with its lease.
 fn doubt(group: &mut Group, all: &[(Member, Result<u64, String>)]) {
     for copy in group.status.copies.iter_mut().filter(|copy| copy.live) {
         if !all.iter().any(|(_, id)| *id == Ok(copy.id)) {
@@ -123,18 +123,18 @@ fn doubt(group: &mut Group, all: &[(Member, Result<u64, String>)]) {
     }
 }
 
-/// The id of its copy, or why it has none that counts.
+/// The id of its replica, or why it has none that counts.
 fn copy_of(group: &Group, member: &Member, found: &::log::Result<Option<ReplicaStatus>>) -> Result<u64, String> {
     let join = || format!("`cairn group join {}` takes it in", member.address);
     match found {
         Ok(Some(status)) if status.log == group.status.log && group.ids().contains(&status.id) => Ok(status.id),
         Ok(Some(status)) if status.log == group.status.log => {
-            Err(format!("its copy {:x} does not count: {}", status.id, join()))
+            Err(format!("its replica {:x} does not count: {}", status.id, join()))
         }
         Ok(Some(status)) => {
-            Err(format!("its copy is of another log, {:x}: stop it, and delete its log and store", status.log))
+            Err(format!("its replica is of another log, {:x}: stop it, and delete its log and store", status.log))
         }
-        Ok(None) => Err(format!("its copy is new, and has no part in the log yet: {}", join())),
+        Ok(None) => Err(format!("its replica is new, and has no part in the log yet: {}", join())),
         Err(error) => {
             // What the leader is told by it counts.
             let live = group.status.copies.iter().find(|copy| copy.live && copy.what == member.address);
@@ -151,7 +151,7 @@ impl Machine {
     }
 }
 
-/// Records that it does not have. Of a copy that is not live this is unknown.
+/// Records that it does not have. Of a replica that is not live this is unknown.
 fn behind(group: &Group, copy: &CopyStatus) -> Option<u64> {
     copy.live.then(|| group.status.next.saturating_sub(copy.through + 1))
 }
@@ -164,19 +164,19 @@ fn print(group: &Group, machines: &[Machine]) -> Result<(), Failure> {
     say!("leader   {} at {}{redis}", leader.name, leader.address)?;
     let all = group.ids().len();
     say!(
-        "log      {:x}, {} commits, each record on {} of {all} copies",
+        "log      {:x}, {} commits, each record on {} of {all} replicas",
         status.log,
         status.commits,
         status.write_quorum
     )?;
     if !group.writes_go_on() {
-        say!("writes   none go on: too few copies are live")?;
+        say!("writes   none go on: too few replicas are live")?;
     }
     let place = |id| machines.iter().find(|machine| machine.has(id)).map(|machine| &machine.member);
     let line = |id: u64, what: &str| {
         let place = place(id)
             .map_or_else(|| "of no machine that answers".to_owned(), |m| format!("{} at {}", m.name, m.address));
-        say!("copy     {id:x}  {place}: {}", Tame(what))
+        say!("replica  {id:x}  {place}: {}", Tame(what))
     };
     if status.own != 0 {
         line(status.own, "live, leads")?;

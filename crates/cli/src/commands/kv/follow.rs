@@ -36,18 +36,18 @@ pub fn follow(args: &Follow) -> Outcome {
     note!("cairn: stopping");
     let commits = follower.status().commits;
     follower.stop().map_err(failed)?;
-    note!("cairn: stopped with {commits} commits, store and copy are closed");
+    note!("cairn: stopped with {commits} commits, store and replica are closed");
     Ok(ExitCode::SUCCESS)
 }
 
 pub fn promote(args: &PromoteStore) -> Outcome {
     let (path, failed) = (args.path.display(), |error: kv::Error| Failure::kv(&args.path, &error));
     let store = open(&args.path, &args.copies)?;
-    let live = store.copies().iter().filter(|copy| copy.1 == ::log::CopyState::Live).count();
+    let live = store.copies().iter().filter(|copy| copy.1 == ::log::ReplicaHealth::Live).count();
     let pairs = store.stats().entries;
     store.close().map_err(failed)?;
     say!(
-        "{path}: leads, with {pairs} keys and everything that was acknowledged; {live} other copies of its log have all of it, too"
+        "{path}: leads, with {pairs} keys and everything that was acknowledged; {live} other replicas of its log have all of it, too"
     )?;
     Ok(ExitCode::SUCCESS)
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Release;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
-use ::log::{CopyState, Log, Lsn, Options, RECORD_HEADER};
+use ::log::{Log, Lsn, Options, RECORD_HEADER, ReplicaHealth};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::super::{Outcome, copies};
@@ -146,9 +146,9 @@ fn append_there(args: &Append, path: Option<&Path>, options: &Options) -> Result
         is_over.store(true, Release);
         outcome.and(forced)
     });
-    for (id, state, _) in log.copies() {
-        if let CopyState::Failed(why) = state {
-            note!("note: copy {id:x} was given up: {why}; `cairn log promote`, or the next append, repairs it");
+    for (id, state, _) in log.replicas() {
+        if let ReplicaHealth::Failed(why) = state {
+            note!("note: replica {id:x} was given up: {why}; `cairn log promote`, or the next append, repairs it");
         }
     }
     let closed = match outcome {
@@ -164,11 +164,11 @@ fn append_there(args: &Append, path: Option<&Path>, options: &Options) -> Result
 
 fn note(found: &::log::Recovered, log: &Log, asked: usize) {
     if let ::log::Tail::InDoubt { lsn, .. } = found.tail {
-        note!("note: record {lsn} was begun and is whole on no copy; it is gone now");
+        note!("note: record {lsn} was begun and is whole on no replica; it is gone now");
     }
-    let live = log.copies().len();
+    let live = log.replicas().len();
     if live < asked {
-        note!("note: {live} of {asked} copies take part; `cairn log replicas` says more");
+        note!("note: {live} of {asked} replicas take part; `cairn log replicas` says more");
     }
 }
 

@@ -1,9 +1,9 @@
-//! `cairn log join` and `cairn log remove`: which copies a log on several machines has.
+//! `cairn log join` and `cairn log remove`: which replicas a log on several machines has.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
-use ::log::{CopyState, Log, Options, look};
+use ::log::{Log, Options, ReplicaHealth, look};
 use serde::Serialize;
 
 use super::super::{Outcome, copies, print_json};
@@ -14,7 +14,7 @@ use crate::output::say;
 /// The JSON object; field names are a contract.
 #[derive(Serialize)]
 struct ChangeJson {
-    /// The copy that joined, or is dropped.
+    /// The replica that joined, or is dropped.
     id: String,
     /// False if it had the whole log before.
     changed: bool,
@@ -37,10 +37,10 @@ impl ChangeJson {
         if json {
             return print_json(self);
         }
-        say!("copy     {} {what}", self.id)?;
+        say!("replica  {} {what}", self.id)?;
         say!("records  before {}, epoch {}", self.next, self.epoch)?;
         say!(
-            "quorum   each record on {} of {} copies: {}",
+            "quorum   each record on {} of {} replicas: {}",
             self.write_quorum,
             self.copies.len(),
             self.copies.join(", ")
@@ -50,7 +50,7 @@ impl ChangeJson {
 }
 
 fn is_live(log: &Log, id: u64) -> bool {
-    log.copies().iter().any(|(live, state, _)| *live == id && *state == CopyState::Live)
+    log.replicas().iter().any(|(live, state, _)| *live == id && *state == ReplicaHealth::Live)
 }
 
 pub fn join(args: &JoinCopy) -> Outcome {
@@ -73,7 +73,7 @@ pub fn join(args: &JoinCopy) -> Outcome {
         Ok(ChangeJson::of(&leader.log, joined.map_or(0, |status| status.id), true))
     })();
     end(leader, done, args.json, |change| {
-        if change.changed { "joined: it has all of it" } else { "has all of it: it was one of the copies" }
+        if change.changed { "joined: it has all of it" } else { "has all of it: it was one of the replicas" }
     })
 }
 
@@ -83,17 +83,17 @@ pub fn remove(args: &RemoveCopy) -> Outcome {
         let (ids, quorum) = leader.log.members();
         if !ids.contains(&args.id) {
             let ids: Vec<String> = ids.iter().map(|id| format!("{id:x}")).collect();
-            let what = format!("{}: no copy {:x} of this log", leader.place.display(), args.id);
-            return Err(Failure::new(what, format!("its copies are {}", ids.join(", "))));
+            let what = format!("{}: no replica {:x} of this log", leader.place.display(), args.id);
+            return Err(Failure::new(what, format!("its replicas are {}", ids.join(", "))));
         }
         if ids.len() <= quorum as usize {
-            let what = format!("{}: each record is on all {quorum} copies", leader.place.display());
+            let what = format!("{}: each record is on all {quorum} replicas", leader.place.display());
             return Err(Failure::new(what, "take another one in first, with `cairn log join`"));
         }
         leader.log.remove(args.id).map_err(|error| leader.failure(&error))?;
         Ok(ChangeJson::of(&leader.log, args.id, true))
     })();
-    end(leader, done, args.json, |_| "is none of the copies any more")
+    end(leader, done, args.json, |_| "is none of the replicas any more")
 }
 
 fn end(

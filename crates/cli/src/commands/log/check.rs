@@ -28,7 +28,7 @@ pub fn run(args: &CheckLog) -> Outcome {
     let options = Options::new().idle(None);
     let opened = if args.recover { options.open(&args.path) } else { options.open_read_only(&args.path) };
     let (log, found) = match opened {
-        Err(::log::Error::IsACopy { .. }) => return check_copy(args),
+        Err(::log::Error::IsReplica { .. }) => return check_copy(args),
         other => other.map_err(failed)?,
     };
     log.close().map_err(failed)?;
@@ -46,16 +46,16 @@ pub fn run(args: &CheckLog) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A copy of a log on several machines: its leader recovers it, so it is only read.
+/// A replica of a log on several machines: its leader recovers it, so it is only read.
 fn check_copy(args: &CheckLog) -> Outcome {
     let failed = |error: ::log::Error| Failure::log(&args.path, &error);
     let options = pmem::Options::new();
     let opened = if args.recover { options.open(&args.path) } else { options.open_read_only(&args.path) };
     let pool = opened.map_err(|error| failed(error.into()))?;
-    let found = ::log::check_copy(&pool, ::log::NAME).map_err(failed)?;
+    let found = ::log::check_replica(&pool, ::log::NAME).map_err(failed)?;
     let path = args.path.display();
     let Some(found) = found else {
-        say!("{path}: a new copy, of no log yet")?;
+        say!("{path}: a new replica, of no log yet")?;
         return Ok(ExitCode::SUCCESS);
     };
     let ::log::ReplicaStatus { id, log, head, .. } = found.status;
@@ -67,9 +67,9 @@ fn check_copy(args: &CheckLog) -> Outcome {
         print_json(&CheckLogJson { head, next, records, bytes, was_closed, superline_repaired, in_doubt })?;
         return Ok(ExitCode::SUCCESS);
     }
-    say!("copy     {id:x} of log {log:x}")?;
+    say!("replica  {id:x} of log {log:x}")?;
     say!("records  {records} with {bytes} bytes, each read and whole; numbers {head} to {next}, not included")?;
-    say!("end      {}", if in_doubt { "something stands behind them: the other copies tell" } else { "clean" })?;
+    say!("end      {}", if in_doubt { "something stands behind them: the other replicas tell" } else { "clean" })?;
     say!("{path}: sound")?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,9 +1,9 @@
-//! `cairn log promote`: a log on several machines is taken over, its copies are repaired.
+//! `cairn log promote`: a log on several machines is taken over, its replicas are repaired.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
-use ::log::{CopyState, Options, Recovered, ReplicaStatus, Tail};
+use ::log::{Options, Recovered, ReplicaHealth, ReplicaStatus, Tail};
 use serde::Serialize;
 
 use super::super::{Outcome, copies, print_json};
@@ -20,9 +20,9 @@ struct PromoteJson {
     records: u64,
     bytes: u64,
     epoch: u32,
-    /// The record that may have been acknowledged, and is on no copy.
+    /// The record that may have been acknowledged, and is on no replica.
     in_doubt: Option<u64>,
-    /// How many copies the log has, and on how many each record is.
+    /// How many replicas the log has, and on how many each record is.
     copies: Option<u32>,
     write_quorum: Option<u32>,
     /// Those that were asked, but for the one that is here.
@@ -46,13 +46,13 @@ pub fn run(args: &Promote) -> Outcome {
     let trust = copies::trust(&args.copies.trust)?;
     let timeout = Duration::from_millis(args.copies.trust.connect_within);
     let looked = look_at_all(&leader.addresses, &trust, timeout);
-    let live: Vec<u64> = leader.log.copies().iter().filter(|c| c.1 == CopyState::Live).map(|c| c.0).collect();
+    let live: Vec<u64> = leader.log.replicas().iter().filter(|c| c.1 == ReplicaHealth::Live).map(|c| c.0).collect();
     let epoch = leader.log.stats().epoch;
     let quorum = looked.iter().flatten().flatten().find_map(|status| status.quorum);
     let copy = |(address, found): (&String, ::log::Result<Option<ReplicaStatus>>)| {
         let why = match &found {
             Err(error) => Some(error.to_string()),
-            Ok(None) => Some("it is new, and none of the log's copies".to_owned()),
+            Ok(None) => Some("it is new, and none of the log's replicas".to_owned()),
             Ok(Some(status)) if live.contains(&status.id) => None,
             Ok(Some(_)) => Some("it was not reached, or failed, when the log was taken over".to_owned()),
         };
@@ -93,14 +93,14 @@ fn print(said: &PromoteJson) -> Result<(), Failure> {
     say!("epoch    {epoch}")?;
     match said.in_doubt {
         None => say!("end      clean")?,
-        Some(lsn) => say!("end      record {lsn} may have been acknowledged, and is on no copy: it is gone")?,
+        Some(lsn) => say!("end      record {lsn} may have been acknowledged, and is on no replica: it is gone")?,
     }
     if let (Some(copies), Some(quorum)) = (said.copies, said.write_quorum) {
-        say!("quorum   each record on {quorum} of {copies} copies")?;
+        say!("quorum   each record on {quorum} of {copies} replicas")?;
     }
     for copy in asked {
         let state = copy.why.as_ref().map_or_else(|| "has all of it".to_owned(), |why| format!("missing: {why}"));
-        say!("copy     {}  {state}", copy.address)?;
+        say!("replica  {}  {state}", copy.address)?;
     }
     Ok(())
 }

@@ -95,7 +95,7 @@ fn cat_there(args: &Cat, path: Option<&Path>) -> Outcome {
 /// Nothing is lost if the writer was faster: what is there is read on.
 fn go_on(path: &Path, follower: &mut Follower, error: &Error) -> Result<(), Failure> {
     let Error::Overtaken { wanted, head } = *error else { return Err(Failure::log(path, error)) };
-    note!("note: records {wanted} to {} were cleaned up meanwhile", head.get() - 1);
+    note!("note: records {wanted} to {} were discarded meanwhile", head.get() - 1);
     follower.from(head).map_err(|error| Failure::log(path, &error))
 }
 

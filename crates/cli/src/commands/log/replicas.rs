@@ -1,4 +1,4 @@
-//! `cairn log replicas`: how the copies of a log are doing, by their own account.
+//! `cairn log replicas`: how the replicas of a log are doing, by their own account.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::super::{Outcome, copies, print_json};
 use crate::args::ReplicasOfLog;
 use crate::output::say;
 
-/// A copy; field names are a contract.
+/// A replica; field names are a contract.
 #[derive(Serialize)]
 struct CopyJson {
     address: String,
@@ -55,7 +55,7 @@ impl StatusJson {
     }
 }
 
-/// What each copy says of itself, all asked at once.
+/// What each replica says of itself, all asked at once.
 pub fn look_at_all(
     addresses: &[String],
     trust: &fabric::Options,
@@ -94,18 +94,18 @@ pub fn run(args: &ReplicasOfLog) -> Outcome {
 fn describe(found: &::log::Result<Option<ReplicaStatus>>) -> String {
     match found {
         Err(error) => format!("unknown: {error}"),
-        Ok(None) => "new: a copy of no log yet".to_owned(),
+        Ok(None) => "new: a replica of no log yet".to_owned(),
         Ok(Some(status)) => {
             let ReplicaStatus { id, log, epoch, promised, owner, head, next, .. } = status;
             let quorum = match status.quorum {
-                Some((copies, quorum)) => format!("each record on {quorum} of {copies} copies"),
+                Some((copies, quorum)) => format!("each record on {quorum} of {copies} replicas"),
                 None => "never repaired to the end".to_owned(),
             };
             let more = if status.current { "" } else { " or more" };
             let led =
                 if promised == epoch { String::new() } else { format!(", taken by {owner:x} for epoch {promised}") };
             format!(
-                "copy {id:x} of log {log:x}, {quorum}; records from {head}, before {next}{more}; epoch {epoch}{led}"
+                "replica {id:x} of log {log:x}, {quorum}; records from {head}, before {next}{more}; epoch {epoch}{led}"
             )
         }
     }

@@ -6,7 +6,7 @@
 //!     ^  │ further behind than the log: a seed of the leader's store
 //!     │  └─┘                                                 │
 //!     └──────────────────────────────────────────────────────┘
-//!                      lease lost, fenced, too few copies
+//!                      lease lost, fenced, too few replicas
 //! ```
 //!
 //! `docs/replication.md` says why nothing acknowledged is lost and no stale read is answered, also while another machine believes that it leads.
@@ -71,7 +71,7 @@ fn begin(path: &Path, asked: &Asked, config: Config) -> Result<Option<(Machine, 
     let missing =
         |what: &str| Failure::new(format!("--etcd needs {what}"), "see the last example of `cairn help serve`");
     let prefix = asked.prefix.as_deref().ok_or_else(|| missing("--prefix, the same on all machines of the group"))?;
-    let log = asked.log.clone().ok_or_else(|| missing("--log, where this machine's copy of the log is kept"))?;
+    let log = asked.log.clone().ok_or_else(|| missing("--log, where this machine's replica of the log is kept"))?;
     let listen = asked.listen.as_deref().ok_or_else(|| missing("--listen, where the other machines reach this one"))?;
     if !asked.replica.is_empty() {
         return Err(Failure::new(

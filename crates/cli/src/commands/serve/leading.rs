@@ -98,7 +98,7 @@ fn wait(machine: &Machine, store: &Store, running: &Server, leadership: &Leaders
     }
 }
 
-/// Tells clients of the other machines, and has copies looked for whose machines are there again.
+/// Tells clients of the other machines, and has replicas looked for whose machines are there again.
 fn look_after(machine: &Machine, store: &Store, group: &Group, term: u64, over: &AtomicBool) {
     let mut known: Vec<String> = Vec::new();
     let mut rest = Duration::ZERO;

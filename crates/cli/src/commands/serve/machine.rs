@@ -62,7 +62,10 @@ impl Machine {
             return Ok(true);
         }
         let what = format!("this machine has log {own}, and the group {} has log {of_group}", self.name);
-        Err(Failure::new(what, "give it the --prefix of its own group, or files of its own: it joins with a new copy"))
+        Err(Failure::new(
+            what,
+            "give it the --prefix of its own group, or files of its own: it joins with a new replica",
+        ))
     }
 
     /// The others, as the log is led with them.
@@ -79,7 +82,7 @@ impl Machine {
     }
 }
 
-/// What the copies say of the log before a machine is elected.
+/// What the replicas say of the log before a machine is elected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Log {
     /// There is one.
@@ -90,7 +93,7 @@ pub enum Log {
     Unknown(String),
 }
 
-/// Whether there is a log to be led. It is made once: that is declared in etcd before any client is served, and copies of a making that was cut short before are taken as they are.
+/// Whether there is a log to be led. It is made once: that is declared in etcd before any client is served, and replicas of a making that was cut short before are taken as they are.
 pub fn log_of(machine: &Machine, own: bool, others: &[Member]) -> membership::Result<Log> {
     if own || machine.members.declared(MADE)?.is_some() {
         return Ok(Log::Made);

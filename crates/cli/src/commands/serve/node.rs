@@ -156,10 +156,10 @@ fn stand(machine: &Machine, follower: &Follower) -> Result<Option<Leadership>, S
     }
 }
 
-/// What a person has to do about a copy that the log does not have.
+/// What a person has to do about a replica that the log does not have.
 fn has_no_part(address: &str) -> String {
     format!(
-        "this machine's copy is new, and has no part in the log yet: `cairn group join {address}` with the same --etcd, --prefix and --secret-file takes it in; if `cairn group status` shows a lost copy of this machine, `cairn group remove ID` first"
+        "this machine's replica is new, and has no part in the log yet: `cairn group join {address}` with the same --etcd, --prefix and --secret-file takes it in; if `cairn group status` shows a lost replica of this machine, `cairn group remove ID` first"
     )
 }
 

@@ -53,7 +53,7 @@ fn a_group_needs_no_secret_and_trusts_no_network() {
     eventually("all is well", || group.run("status").code == 0);
     let at = format!("--etcd {endpoint} --prefix /cairn/shop");
     let replicas = group.cluster.run(0, &format!("log replicas {at} {} {}", ours.0, ours.1));
-    assert!(replicas.out.contains("each record on 2 of 3 copies"), "{replicas:?}");
+    assert!(replicas.out.contains("each record on 2 of 3 replicas"), "{replicas:?}");
 
     let encrypted = dir.path().join("encrypted");
     std::fs::write(&encrypted, "-----BEGIN ENCRYPTED PRIVATE KEY-----\n-----END ENCRYPTED PRIVATE KEY-----\n").unwrap();

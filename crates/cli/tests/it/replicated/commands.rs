@@ -13,7 +13,7 @@ fn made(quorum: u32) -> Cluster {
     let cluster = Cluster::new(3, None, 0, "");
     let line = format!("log create --bytes 1M --segment 64K --write-quorum {quorum} {}", cluster.copies());
     let made = cluster.done(0, &line);
-    assert!(made.out.contains(&format!("each record on {quorum} of 3 copies")), "{made:?}");
+    assert!(made.out.contains(&format!("each record on {quorum} of 3 replicas")), "{made:?}");
     cluster
 }
 
@@ -38,7 +38,11 @@ fn what_is_appended_is_on_the_copies_and_is_printed() {
     assert_eq!(cluster.done(0, &format!("log cat {copies}")).out, "one\ntwo\nthree\nfour\n");
 
     let replicas = cluster.done(0, &format!("log replicas {copies}"));
-    assert_eq!(replicas.out.matches("each record on 2 of 3 copies; records from 1, before").count(), 3, "{replicas:?}");
+    assert_eq!(
+        replicas.out.matches("each record on 2 of 3 replicas; records from 1, before").count(),
+        3,
+        "{replicas:?}"
+    );
     // One may be lost.
     cluster.replica(1).kill();
     let replicas = cluster.run(0, &format!("log replicas {copies} --json"));
@@ -77,7 +81,7 @@ fn a_leader_may_have_a_copy_of_its_own() {
     cluster.done(0, &format!("log create own --bytes 1M --domain emulated --write-quorum 2 {copies}"));
     assert_eq!(feed(&cluster, &format!("log append own {copies}"), "one\n").0, 0);
     let alone = cluster.run(0, "log append own");
-    assert!(alone.code == 2 && alone.failure().0.contains("is a copy of a replicated log"), "{alone:?}");
+    assert!(alone.code == 2 && alone.failure().0.contains("is a replica of a log"), "{alone:?}");
     assert_eq!(cluster.done(0, &format!("log cat own {copies}")).out, "one\n");
     assert_eq!(cluster.done(0, &format!("log cat {copies}")).out, "one\n", "without it, too");
 }
@@ -110,7 +114,7 @@ fn a_new_copy_takes_the_place_of_one_that_is_lost() {
     let (said, next) = without.failure();
     assert!(without.code == 2 && said.contains(&lost) && next.contains("lost for good"), "{without:?}");
     let promoted = cluster.done(0, &format!("log promote --lost {lost} {copies}"));
-    assert!(promoted.out.contains("each record on 2 of 2 copies"), "{promoted:?}");
+    assert!(promoted.out.contains("each record on 2 of 2 replicas"), "{promoted:?}");
     assert_eq!(feed(&cluster, &format!("log append {copies}"), "two\n").0, 0);
     assert_eq!(cluster.done(0, &format!("log cat {copies}")).out, "one\ntwo\n");
 }
@@ -125,7 +129,7 @@ fn secrets_are_secret() {
     }
     let named = cluster.copies().replace("--secret-file secret", "");
     for (words, what, next) in [
-        ("", "nothing says how leader and copies know each other", "--secret-file"),
+        ("", "nothing says how leader and replicas know each other", "--secret-file"),
         ("--secret-file open", "open: others than its owner may read or write it (mode 640)", "chmod 600 open"),
         ("--secret-file short", "short: a secret of 5 bytes can be guessed", "16 random"),
         ("--secret-file none", "none: read failed", "check the path"),
@@ -158,7 +162,7 @@ fn copies_are_taken_in_and_dropped() {
     let fourth = cluster.addresses[3].clone();
 
     let joined = cluster.done(0, &format!("log join {fourth} {three}"));
-    assert!(joined.out.contains("joined: it has all of it") && joined.out.contains("2 of 4 copies"), "{joined:?}");
+    assert!(joined.out.contains("joined: it has all of it") && joined.out.contains("2 of 4 replicas"), "{joined:?}");
     let all = cluster.copies();
     let again = cluster.done(0, &format!("log join {fourth} {all} --json")).json();
     assert_eq!((&again["changed"], again["copies"].as_array().unwrap().len()), (&false.into(), 4), "{again}");
@@ -170,7 +174,7 @@ fn copies_are_taken_in_and_dropped() {
     assert!(unknown.code == 2 && unknown.failure().1.contains(&lost), "{unknown:?}");
     let removed = cluster.done(0, &format!("log remove {lost} {all}"));
     assert!(
-        removed.out.contains("none of the copies any more") && removed.out.contains("2 of 3 copies"),
+        removed.out.contains("none of the replicas any more") && removed.out.contains("2 of 3 replicas"),
         "{removed:?}"
     );
     // Of the three that are left any one may be lost.
@@ -178,7 +182,7 @@ fn copies_are_taken_in_and_dropped() {
     let rest = words(&cluster.addresses[2..]);
     assert_eq!(feed(&cluster, &format!("log append {rest}"), "three\n").0, 0);
     let second = cluster.run(0, &format!("log remove {lost} {rest}"));
-    assert!(second.code == 2 && second.failure().0.contains("no copy"), "{second:?}");
+    assert!(second.code == 2 && second.failure().0.contains("no replica"), "{second:?}");
     cluster.start(1);
     let back = cluster.addresses[1].clone();
     let back = cluster.done(0, &format!("log join {back} {rest} --json")).json();
@@ -190,7 +194,7 @@ fn copies_are_taken_in_and_dropped() {
     cluster.done(0, &format!("log remove {id} {last}"));
     let other = cluster.done(0, &format!("log replicas {rest} --json")).json()[0]["id"].as_str().unwrap().to_owned();
     let needed = cluster.run(0, &format!("log remove {other} {rest}"));
-    assert!(needed.code == 2 && needed.failure().0.contains("each record is on all 2 copies"), "{needed:?}");
+    assert!(needed.code == 2 && needed.failure().0.contains("each record is on all 2 replicas"), "{needed:?}");
     let nobody = cluster.run(0, &format!("log join 127.0.0.1:1 {rest}"));
     assert!(nobody.code == 2 && nobody.failure().1.contains("log-replica"), "{nobody:?}");
 }

@@ -108,7 +108,7 @@ fn copies_announce_themselves_until_they_end() {
     cluster.replica(1).kill();
     eventually("the announcement of a killed copy expires", || seen(&cluster) == 0);
     let run = cluster.run(0, &words);
-    assert!(run.code == 2 && run.failure().0.contains("no copy is announced below /cairn/copies"), "{run:?}");
+    assert!(run.code == 2 && run.failure().0.contains("no replica is announced below /cairn/copies"), "{run:?}");
     let run = cluster.run(0, &format!("log-replica copy9 --listen 0.0.0.0:0 --secret-file secret {election}"));
     assert!(run.code == 2 && run.failure().1.contains("--announce"), "{run:?}");
 }

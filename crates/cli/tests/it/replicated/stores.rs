@@ -91,7 +91,7 @@ fn a_store_is_promoted_and_seeded() {
         assert_eq!(follower.wait(), 0);
     }
     let promoted = cluster.done(0, &format!("kv promote store1 --log log1 {}", named(&others[1..])));
-    assert!(promoted.out.contains("leads, with") && promoted.out.contains("1 other copies"), "{promoted:?}");
+    assert!(promoted.out.contains("leads, with") && promoted.out.contains("1 other replicas"), "{promoted:?}");
     let alone = cluster.run(0, "kv promote store1 --log log1 --replica 127.0.0.1:1 --secret-file secret");
     assert_eq!(alone.code, 2, "{alone:?}");
     assert!(alone.failure().0.contains("quorum"), "{alone:?}");

@@ -30,7 +30,7 @@ fn records_travel_by_libfabric() {
     assert_eq!(feed(&cluster, &format!("log append {copies}"), "two\n").0, 0);
     assert_eq!(cluster.done(0, &format!("log cat {copies}")).out, "one\ntwo\n");
     let replicas = cluster.run(0, &format!("log replicas {copies}"));
-    assert_eq!(replicas.out.matches("each record on 2 of 3 copies").count(), 2, "{replicas:?}");
+    assert_eq!(replicas.out.matches("each record on 2 of 3 replicas").count(), 2, "{replicas:?}");
 
     // Both have to mean the same.
     let by_tcp = cluster.run(0, &format!("log cat {}", cluster.copies()));

@@ -23,11 +23,11 @@ fn many_force(without: Option<Step>, enough: impl Fn(&Seen) -> bool) -> Seen {
     let trust = fabric::Options { anyone: true, ..Default::default() };
     let serve = |n: usize| Replica::serve(dir.path().join(n.to_string()), "127.0.0.1:0", trust.clone());
     let backups = [0, 1].map(|n| serve(n).expect("serves"));
-    let copies = Replicas::new().local(dir.path().join("own")).trust(trust.clone());
+    let replicas = Replicas::new().local(dir.path().join("own")).trust(trust.clone());
     let address = |backup: &Replica| backup.address().expect("an address").to_string();
-    let copies = backups.iter().fold(copies, |copies, backup| copies.at(&address(backup)));
+    let replicas = backups.iter().fold(replicas, |replicas, backup| replicas.at(&address(backup)));
     let options = Options { without, ..Options::new().bytes(4 << 20).idle(None) };
-    let log = options.create_replicated(&copies).expect("made");
+    let log = options.create_replicated(&replicas).expect("made");
     let core = log.core();
     let leading = core.leading.as_ref().expect("it leads");
 

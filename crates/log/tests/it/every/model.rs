@@ -32,13 +32,13 @@ pub struct Model {
     by_lsn: BTreeMap<u64, usize>,
     /// Everything through here is durable for certain.
     pub durable: u64,
-    /// Records through here are cleaned up for certain, and beyond, one by one.
-    cleaned: u64,
+    /// Records through here are discarded for certain, and beyond, one by one.
+    discarded: u64,
     ahead: BTreeSet<u64>,
-    /// The same of calls that have begun; all records while `cleaning_all` runs.
-    maybe_cleaned: u64,
+    /// The same of calls that have begun; all records while `discarding_all` runs.
+    maybe_discarded: u64,
     maybe_ahead: BTreeSet<u64>,
-    cleaning_all: u32,
+    discarding_all: u32,
     /// The log begins here or further on, on media too.
     pub head: u64,
 }
@@ -124,36 +124,36 @@ impl Model {
         (!there.is_empty()).then(|| there[(draw % there.len() as u64) as usize])
     }
 
-    // ---- cleaning up ------------------------------------------------------------------------------------------
+    // ---- discarding -------------------------------------------------------------------------------------------
 
-    pub fn cleans(&mut self, from: u64, to: u64) {
-        clean(&mut self.maybe_cleaned, &mut self.maybe_ahead, from, to);
+    pub fn discards(&mut self, from: u64, to: u64) {
+        discard(&mut self.maybe_discarded, &mut self.maybe_ahead, from, to);
     }
 
-    pub fn cleaned(&mut self, from: u64, to: u64) {
-        clean(&mut self.cleaned, &mut self.ahead, from, to);
+    pub fn discarded(&mut self, from: u64, to: u64) {
+        discard(&mut self.discarded, &mut self.ahead, from, to);
     }
 
-    pub fn cleans_all(&mut self) {
-        self.cleaning_all += 1;
+    pub fn discards_all(&mut self) {
+        self.discarding_all += 1;
     }
 
-    /// It returned: everything before the first was cleaned up, and nothing from the second on.
-    pub fn cleaned_all(&mut self, first: u64, second: u64) {
-        self.cleaning_all -= 1;
-        self.cleans(1, second - 1);
-        self.cleaned(1, first - 1);
+    /// It returned: everything before the first was discarded, and nothing from the second on.
+    pub fn discarded_all(&mut self, first: u64, second: u64) {
+        self.discarding_all -= 1;
+        self.discards(1, second - 1);
+        self.discarded(1, first - 1);
         self.head = self.head.max(first);
     }
 
-    /// The first record that is not cleaned up for certain.
+    /// The first record that is not discarded for certain.
     pub fn needed(&self) -> u64 {
-        self.cleaned + 1
+        self.discarded + 1
     }
 
     /// The first record that must be there.
     pub fn surely_needed(&self) -> u64 {
-        if self.cleaning_all > 0 { u64::MAX } else { self.maybe_cleaned + 1 }
+        if self.discarding_all > 0 { u64::MAX } else { self.maybe_discarded + 1 }
     }
 
     // ---- crashes ----------------------------------------------------------------------------------------------
@@ -191,13 +191,13 @@ impl Model {
         }
         self.by_lsn.retain(|_, number| matches!(self.entries[*number].state, State::There));
         self.is_durable(next - 1);
-        (self.head, self.cleaned, self.maybe_cleaned) = (head, head - 1, head - 1);
+        (self.head, self.discarded, self.maybe_discarded) = (head, head - 1, head - 1);
         self.ahead.clear();
         self.maybe_ahead.clear();
     }
 }
 
-fn clean(through: &mut u64, ahead: &mut BTreeSet<u64>, from: u64, to: u64) {
+fn discard(through: &mut u64, ahead: &mut BTreeSet<u64>, from: u64, to: u64) {
     if from <= *through + 1 {
         *through = to.max(*through);
     } else {

@@ -14,7 +14,7 @@ macro_rules! kinds {
 kinds! {
     FollowerOpen FollowerNext FollowerWait FollowerFrom FollowerSkip FollowerLook Kill Convert
     Refused Append TooLong Reserve Fill Complete GiveUp Force ForceNow Post Forced Window Iter IterFrom Next Position
-    Cleanup CleanupTo CleanupAll Reclaim Grow Idle Look Leads Remove
+    Discard TruncateTo TruncateAll Reclaim Grow Idle Look Leads Remove
     Close DropLog Abandon Forget OpenReadOnly Open
 }
 
@@ -53,17 +53,17 @@ const OPERATIONS: &[(&str, Kind)] = &[
     ("Log::vulnerability_window", Kind::Window),
     ("Log::iter", Kind::Iter),
     ("Log::iter_from", Kind::IterFrom),
-    ("Log::cleanup", Kind::Cleanup),
-    ("Log::truncate_to", Kind::CleanupTo),
-    ("Log::cleanup_all", Kind::CleanupAll),
+    ("Log::discard", Kind::Discard),
+    ("Log::truncate_to", Kind::TruncateTo),
+    ("Log::truncate_all", Kind::TruncateAll),
     ("Log::reclaim", Kind::Reclaim),
     ("Log::reclaim_later", Kind::Reclaim),
     ("Log::grow", Kind::Grow),
     ("Log::idle", Kind::Idle),
-    ("Log::copies", Kind::Look),
+    ("Log::replicas", Kind::Look),
     ("Log::members", Kind::Look),
     ("Log::addresses", Kind::Look),
-    ("Log::own_copy", Kind::Look),
+    ("Log::own_replica", Kind::Look),
     ("Log::id", Kind::Look),
     ("Log::payload_max", Kind::TooLong),
     ("Log::stats", Kind::Look),
@@ -127,7 +127,7 @@ const OPTIONS: &[&str] = &[
     "Following::until_idle",
 ];
 
-/// Of logs with copies: see `copies`, and for how they are opened, `replicated`.
+/// Of logs with replicas: see `replicas`, and for how they are opened, `replicated`.
 pub const REPLICATED: &[&str] = &[
     "Log::join",
     "Options::create_replicated",
@@ -158,7 +158,7 @@ pub const REPLICATED: &[&str] = &[
     "Replicas::accept_doubt",
     "Replicas::lost",
     "Replicas::make_again",
-    "check_copy",
+    "check_replica",
     "look",
 ];
 

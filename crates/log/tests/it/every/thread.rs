@@ -10,7 +10,7 @@ use crate::support::Rng;
 
 /// A reservation, and what it is filled with.
 struct Held<'a> {
-    place: Reservation<'a>,
+    record: Reservation<'a>,
     number: usize,
     payload: Vec<u8>,
     filled: usize,
@@ -60,7 +60,7 @@ impl<'a> Thread<'a> {
             return;
         }
         // What waits for records before it must not hold one of them.
-        let waits = [Kind::Append, Kind::Force, Kind::ForceNow, Kind::CleanupAll, Kind::Idle, Kind::Reserve];
+        let waits = [Kind::Append, Kind::Force, Kind::ForceNow, Kind::TruncateAll, Kind::Idle, Kind::Reserve];
         if waits.contains(&kind) {
             self.let_go();
         }
@@ -82,7 +82,7 @@ impl<'a> Thread<'a> {
             Kind::Reserve | Kind::Fill | Kind::Complete | Kind::GiveUp => self.reserves(kind),
             Kind::Force | Kind::ForceNow | Kind::Post | Kind::Forced | Kind::Window => self.forces(kind),
             Kind::Iter | Kind::IterFrom | Kind::Next | Kind::Position => self.reads(kind),
-            Kind::Cleanup | Kind::CleanupTo | Kind::CleanupAll | Kind::Reclaim | Kind::Grow => self.cleans(kind),
+            Kind::Discard | Kind::TruncateTo | Kind::TruncateAll | Kind::Reclaim | Kind::Grow => self.discards(kind),
             _ => self.looks(kind),
         }
         switch_point();
@@ -150,9 +150,9 @@ impl<'a> Thread<'a> {
             let len = self.len();
             let (number, payload) = self.world().model.begin(len, State::Open);
             match self.log.reserve(payload.len()) {
-                Ok(place) => {
-                    self.world().model.is_at(number, place.lsn().get());
-                    self.held = Some(Held { place, number, payload, filled: 0 });
+                Ok(record) => {
+                    self.world().model.is_at(number, record.lsn().get());
+                    self.held = Some(Held { record, number, payload, filled: 0 });
                 }
                 Err(Error::Full { .. }) => self.world().model.set(number, State::Never),
                 Err(error) => panic!("{error}"),
@@ -161,24 +161,24 @@ impl<'a> Thread<'a> {
         }
         let Some(mut held) = self.held.take() else { return }; // the log was full
         let to = if kind == Kind::Fill { held.payload.len().min(held.filled + 50) } else { held.payload.len() };
-        held.place.copy(held.filled, &held.payload[held.filled..to]);
+        held.record.copy(held.filled, &held.payload[held.filled..to]);
         held.filled = to;
         match kind {
             Kind::Fill => {
-                assert_eq!(held.place[..to], held.payload[..to]);
+                assert_eq!(held.record[..to], held.payload[..to]);
                 self.held = Some(held);
                 return;
             }
             Kind::Complete => {
                 self.world().model.set(held.number, State::Doubt);
-                let lsn = held.place.complete().unwrap();
+                let lsn = held.record.complete().unwrap();
                 let mut world = self.world();
                 world.model.is_at(held.number, lsn.get());
                 world.model.set(held.number, State::There);
             }
             _ => {
                 self.world().model.set(held.number, State::Never);
-                drop(held.place);
+                drop(held.record);
             }
         }
         self.world().ends(self.number, Kind::Reserve);
@@ -255,7 +255,7 @@ impl<'a> Thread<'a> {
 
     // ---- space ------------------------------------------------------------------------------------------------
 
-    fn cleans(&mut self, kind: Kind) {
+    fn discards(&mut self, kind: Kind) {
         let log = self.log;
         match kind {
             Kind::Reclaim => {
@@ -270,30 +270,30 @@ impl<'a> Thread<'a> {
                 Err(Error::GrownTooOften { .. }) => {}
                 Err(error) => panic!("{error}"),
             },
-            Kind::CleanupAll => {
+            Kind::TruncateAll => {
                 let first = log.stats().next.get();
-                self.world().model.cleans_all();
-                let cleaned = log.cleanup_all();
+                self.world().model.discards_all();
+                let discarded = log.truncate_all();
                 let second = log.stats().next.get();
                 let mut world = self.world();
-                cleaned.unwrap();
-                world.model.cleaned_all(first, second);
+                discarded.unwrap();
+                world.model.discarded_all(first, second);
                 world.model.is_durable(first - 1);
             }
             _ => {
                 let forced = log.forced().get();
-                let clean = |lsn| if kind == Kind::Cleanup { log.cleanup(lsn) } else { log.truncate_to(lsn) };
-                let beyond = clean(Lsn::new(forced + 5000));
+                let discard = |lsn| if kind == Kind::Discard { log.discard(lsn) } else { log.truncate_to(lsn) };
+                let beyond = discard(Lsn::new(forced + 5000));
                 assert!(matches!(beyond, Err(Error::NotForced { .. })), "{beyond:?}");
                 let to = match kind {
-                    Kind::Cleanup if forced > 0 => (self.world().model.needed() + self.rng.below(4)).clamp(1, forced),
-                    Kind::CleanupTo => forced.saturating_sub(self.rng.below(6)),
+                    Kind::Discard if forced > 0 => (self.world().model.needed() + self.rng.below(4)).clamp(1, forced),
+                    Kind::TruncateTo => forced.saturating_sub(self.rng.below(6)),
                     _ => return,
                 };
-                let from = if kind == Kind::Cleanup { to } else { 1 };
-                self.world().model.cleans(from, to);
-                clean(Lsn::new(to)).unwrap();
-                self.world().model.cleaned(from, to);
+                let from = if kind == Kind::Discard { to } else { 1 };
+                self.world().model.discards(from, to);
+                discard(Lsn::new(to)).unwrap();
+                self.world().model.discarded(from, to);
             }
         }
     }
@@ -306,7 +306,7 @@ impl<'a> Thread<'a> {
             Kind::Idle => assert!(matches!(log.idle(), Ok(()) | Err(Error::Full { .. }))),
             Kind::Leads => {
                 log.lead_for(std::time::Duration::ZERO);
-                log.fence(); // it has no copies that another could lead
+                log.fence(); // it has no replicas that another could lead
                 log.check_leading().unwrap();
             }
             Kind::Remove => assert!(matches!(log.remove(1), Err(Error::NotReplicated { .. }))),
@@ -319,7 +319,7 @@ impl<'a> Thread<'a> {
                 assert!(stats.forced < stats.next && stats.next.get() > last, "{stats:?}, {last} is there");
                 assert!(stats.head.get() >= needed && stats.live_bytes <= stats.capacity, "{stats:?}");
                 assert!(stats.head.get() <= self.world().model.surely_needed(), "{stats:?}");
-                assert!(log.copies().is_empty() && log.members() == (Vec::new(), 0));
+                assert!(log.replicas().is_empty() && log.members() == (Vec::new(), 0));
                 assert_eq!(log.id(), self.outside.id());
                 assert!(log.pool().path() == self.outside.path());
             }

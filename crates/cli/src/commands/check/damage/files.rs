@@ -421,7 +421,7 @@ fn of_log(pool: &pmem::Pool) -> log::Result<Data> {
 
 /// Its records are its leader's to read: how many there are.
 fn of_copy(pool: &pmem::Pool) -> log::Result<Data> {
-    let Some(found) = log::check_copy(pool, log::NAME)? else { return Ok(Vec::new()) };
+    let Some(found) = log::check_replica(pool, log::NAME)? else { return Ok(Vec::new()) };
     Ok((0..found.records).map(|n| (n.to_be_bytes().to_vec(), Vec::new())).collect())
 }
 

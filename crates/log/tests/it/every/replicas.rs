@@ -1,10 +1,10 @@
-//! The same for a log with copies, which are served from here: each pair of operations at once, by two threads that begin together.
+//! The same for a log with replicas, which are served from here: each pair of operations at once, by two threads that begin together.
 
 use std::path::PathBuf;
 use std::sync::{Barrier, Mutex, MutexGuard};
 use std::time::Duration;
 
-use log::{Cursor, Error, Log, Lsn, Options, Replica, Replicas, check_copy, fabric, look};
+use log::{Cursor, Error, Log, Lsn, Options, Replica, Replicas, check_replica, fabric, look};
 
 use super::model::{Model, State};
 use crate::basics::records;
@@ -20,8 +20,8 @@ enum Kind {
     ForceNow,
     Post,
     Iter,
-    CleanupTo,
-    CleanupAll,
+    TruncateTo,
+    TruncateAll,
     Reclaim,
     Grow,
     Idle,
@@ -38,8 +38,8 @@ const KINDS: [Kind; 15] = [
     Kind::ForceNow,
     Kind::Post,
     Kind::Iter,
-    Kind::CleanupTo,
-    Kind::CleanupAll,
+    Kind::TruncateTo,
+    Kind::TruncateAll,
     Kind::Reclaim,
     Kind::Grow,
     Kind::Idle,
@@ -50,7 +50,7 @@ const KINDS: [Kind; 15] = [
     Kind::LookAt,
 ];
 
-/// A copy, what was read of it, and how far.
+/// A replica, what was read of it, and how far.
 struct Backup {
     replica: Option<Replica>,
     path: PathBuf,
@@ -61,7 +61,7 @@ struct Backup {
 struct Group {
     dir: tempfile::TempDir,
     backups: [Mutex<Backup>; 2],
-    /// One copy is away at a time, or there are too few.
+    /// One replica is away at a time, or there are too few.
     changing: Mutex<u64>,
     model: Mutex<Model>,
 }
@@ -91,9 +91,9 @@ impl Group {
     }
 
     /// Those that are served; the leader's own is another one.
-    fn copies(&self) -> Replicas {
-        let copies = Replicas::new().trust(trust()).write_quorum(2).timeout(LONG).open_timeout(LONG);
-        self.backups.iter().fold(copies, |copies, backup| copies.at(&backup.lock().unwrap().address))
+    fn replicas(&self) -> Replicas {
+        let replicas = Replicas::new().trust(trust()).write_quorum(2).timeout(LONG).open_timeout(LONG);
+        self.backups.iter().fold(replicas, |replicas, backup| replicas.at(&backup.lock().unwrap().address))
     }
 
     fn model(&self) -> MutexGuard<'_, Model> {
@@ -104,10 +104,10 @@ impl Group {
         let state = if reserves { State::Open } else { State::Doubt };
         let (number, payload) = self.model().begin(len, state);
         let appended = if reserves {
-            log.reserve(payload.len()).and_then(|mut place| {
-                place.copy(0, &payload);
+            log.reserve(payload.len()).and_then(|mut record| {
+                record.copy(0, &payload);
                 self.model().set(number, State::Doubt);
-                let lsn = place.complete()?;
+                let lsn = record.complete()?;
                 log.force(lsn)?;
                 Ok(lsn)
             })
@@ -152,25 +152,25 @@ impl Group {
             }
             Kind::Post => log.post().unwrap(),
             Kind::Iter => self.iterate(log),
-            Kind::CleanupTo => {
+            Kind::TruncateTo => {
                 let to = log.forced().get().saturating_sub(rng.below(10));
-                self.model().cleans(1, to);
+                self.model().discards(1, to);
                 log.truncate_to(Lsn::new(to)).unwrap();
-                self.model().cleaned(1, to);
+                self.model().discarded(1, to);
             }
-            Kind::CleanupAll => {
+            Kind::TruncateAll => {
                 let first = log.stats().next.get();
-                self.model().cleans_all();
-                log.cleanup_all().unwrap();
+                self.model().discards_all();
+                log.truncate_all().unwrap();
                 let second = log.stats().next.get();
-                self.model().cleaned_all(first, second);
-                self.model().head = 0; // copies may not know it yet when another takes over
+                self.model().discarded_all(first, second);
+                self.model().head = 0; // replicas may not know it yet when another takes over
             }
             Kind::Reclaim => log.reclaim().unwrap(),
             Kind::Grow => assert!(matches!(log.grow(1), Err(Error::Replicated { .. }))),
             Kind::Idle => log.idle().unwrap(),
             Kind::Look => {
-                assert!((2..=3).contains(&log.members().0.len()) && !log.copies().is_empty());
+                assert!((2..=3).contains(&log.members().0.len()) && !log.replicas().is_empty());
                 log.lead_for(std::time::Duration::MAX);
                 log.check_leading().unwrap();
             }
@@ -213,7 +213,7 @@ impl Group {
 
     /// Another leader takes it over; the one before is shut out.
     fn is_taken_over(&self, old: Log) -> Log {
-        let (log, found) = options().open_replicated(&self.copies()).unwrap();
+        let (log, found) = options().open_replicated(&self.replicas()).unwrap();
         let late = old.append(b"late");
         assert!(matches!(late, Err(Error::Fenced { .. } | Error::QuorumLost { .. })), "{late:?}");
         drop(old);
@@ -229,9 +229,9 @@ fn options() -> Options {
 }
 
 #[test]
-fn every_operation_of_copies_beside_every_other() {
+fn every_operation_of_replicas_beside_every_other() {
     let group = Group::new();
-    let log = options().create_replicated(&group.copies().local(group.dir.path().join("own"))).unwrap();
+    let log = options().create_replicated(&group.replicas().local(group.dir.path().join("own"))).unwrap();
     let mut rng = Rng(1);
     let pairs = KINDS.iter().enumerate().flat_map(|(at, &a)| KINDS[at..].iter().map(move |&b| (a, b)));
     let mut pairs: Vec<(Kind, Kind)> = pairs.collect();
@@ -259,6 +259,6 @@ fn every_operation_of_copies_beside_every_other() {
         let mut backup = backup.lock().unwrap();
         backup.replica.take().unwrap().stop().unwrap();
         let pool = pmem::Options::new().engine(log::NAME, [0; 64]).open(&backup.path).unwrap();
-        assert!(check_copy(&pool, log::NAME).unwrap().is_some());
+        assert!(check_replica(&pool, log::NAME).unwrap().is_some());
     }
 }

@@ -1,13 +1,13 @@
-//! One copy of a log: what it promised, what it has, what it acknowledges. Requests and written records come in, answers go out; there is no clock, no thread
+//! One replica of a log: what it promised, what it has, what it acknowledges. Requests and written records come in, answers go out; there is no clock, no thread
 //! and no network in it, so that the simulator drives what the process drives.
 //!
 //! Invariants, and what keeps them:
 //!
-//! * A session that has no promise changes nothing: [`Copy::answer`] and [`Copy::written`] know the session that has it. That its writes do not land in
+//! * A session that has no promise changes nothing: [`StoredReplica::answer`] and [`StoredReplica::written`] know the session that has it. That its writes do not land in
 //!   the window either is the business of the owner of the connections: [`Answer::revoke`] names them *before* the answer goes out.
 //! * A promise is persistent before it is given, and never gets smaller.
-//! * What is acknowledged is whole, without a gap and persistent: [`Copy::written`] verifies each record where it stands, [`Copy::persist`] drains.
-//! * The superline has the epoch of a leader only behind everything that leader said the log has: [`Copy::install`].
+//! * What is acknowledged is whole, without a gap and persistent: [`StoredReplica::written`] verifies each record where it stands, [`StoredReplica::persist`] drains.
+//! * The superline has the epoch of a leader only behind everything that leader said the log has: [`StoredReplica::install`].
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use pmem::{ChecksumKey, LINE, Pool, Region, TwoSlot};
 use super::at::{At, PIECE, Span};
 use super::members::{Config, Layout, MAGIC, Origin, Promise};
 use super::message::{DIGESTS, DIGESTS_MAX, Formed, Reply, Request, State, WIRE_VERSION, Walked};
-use super::window::CopyWindow;
+use super::window::ReplicaWindow;
 use crate::Lsn;
 use crate::error::{Error, Result};
 use crate::failpoints::{Failpoints, Step};
@@ -25,23 +25,23 @@ use crate::raw::{self, Claim};
 use crate::record::{Header, Kind, RECORD_HEADER};
 use crate::recovery::{Reader, Walk};
 use crate::space::{Geometry, read_header};
-use crate::superline::{COPY_VERSION, SEGMENT_MAX, SEGMENT_MIN, Superline, front_of, is_unfinished};
+use crate::superline::{REPLICA_VERSION, SEGMENT_MAX, SEGMENT_MIN, Superline, front_of, is_unfinished};
 
 /// What one walk reads, at most: a candidate that asks waits for the answer only so long, and a log that is not in memory is read slowly.
 pub(crate) const WALK_BYTES: u64 = if cfg!(test) { 1 << 10 } else { 64 << 20 };
 
-/// A copy of a replicated log, in a pool. It is empty until a leader says of which log it is to be a copy.
-pub(crate) struct Copy {
+/// A replica of a log, in a pool. It is empty until a leader says of which log it is to be a replica.
+pub(crate) struct StoredReplica {
     pool: Pool,
     region: String,
     log: Option<Log>,
-    window: Arc<CopyWindow>,
+    window: Arc<ReplicaWindow>,
     /// The session that has the promise.
     writer: Option<u64>,
     failpoints: Failpoints,
 }
 
-/// The log that it is a copy of.
+/// The log that it is a replica of.
 pub(crate) struct Log {
     region: Region,
     pub(crate) geometry: Geometry,
@@ -78,15 +78,15 @@ impl Answer {
     }
 }
 
-impl Copy {
-    /// The copy in this pool, which may be empty.
+impl StoredReplica {
+    /// The replica in this pool, which may be empty.
     pub(crate) fn open(pool: &Pool, failpoints: Failpoints) -> Result<Self> {
         Self::open_in(pool, NAME, failpoints)
     }
 
-    /// The copy in this region of a pool, which need not be there yet.
+    /// The replica in this region of a pool, which need not be there yet.
     pub(crate) fn open_in(pool: &Pool, region: &str, failpoints: Failpoints) -> Result<Self> {
-        let window = Arc::new(CopyWindow::new(pool.clone()));
+        let window = Arc::new(ReplicaWindow::new(pool.clone()));
         let log = match pool.region(region) {
             Err(pmem::Error::NoRegion { .. }) => None,
             Err(other) => return Err(other.into()),
@@ -106,7 +106,7 @@ impl Copy {
     }
 
     /// What peers write into.
-    pub(crate) fn window(&self) -> Arc<CopyWindow> {
+    pub(crate) fn window(&self) -> Arc<ReplicaWindow> {
         Arc::clone(&self.window)
     }
 
@@ -128,7 +128,7 @@ impl Copy {
 
     // ---- requests ---------------------------------------------------------------------------------------------
 
-    /// Does what a session asks. An error is this copy's own: it can do nothing any more.
+    /// Does what a session asks. An error is this replica's own: it can do nothing any more.
     pub(crate) fn answer(&mut self, session: u64, request: &Request) -> Result<Answer> {
         match request {
             Request::Look { version } if *version == WIRE_VERSION => Ok(Answer::plain(Reply::State(self.state()))),
@@ -155,7 +155,7 @@ impl Copy {
     fn with_log(&mut self, act: impl FnOnce(&mut Log, &Pool, Failpoints) -> Result<Reply>) -> Result<Answer> {
         match &mut self.log {
             Some(log) => act(log, &self.pool, self.failpoints).map(Answer::plain),
-            None => Ok(failed("it is no copy of a log yet".into())),
+            None => Ok(failed("it is no replica of a log yet".into())),
         }
     }
 
@@ -168,12 +168,12 @@ impl Copy {
         Some(Answer::plain(Reply::Refused { promised: promise.promised, owner: promise.owner }))
     }
 
-    /// Makes the region of an empty copy; done again, it says what is there.
+    /// Makes the region of an empty replica; done again, it says what is there.
     fn format(&mut self, layout: &Layout, me: u64) -> Result<Answer> {
         if let Some(log) = &self.log {
             let formed = log.formed();
             if formed.layout != *layout || formed.me != me {
-                return Ok(failed(format!("it is copy {:x} of log {:x} already", formed.me, formed.layout.log)));
+                return Ok(failed(format!("it is replica {:x} of log {:x} already", formed.me, formed.layout.log)));
             }
         } else {
             if let Err(why) = layout.check() {
@@ -209,7 +209,7 @@ impl Copy {
             log.promise.update_mirrored(&promise.promising(epoch, owner))?;
         }
         if self.failpoints.skips(Step::TwoEpochs) {
-            // One field for both: a copy that promised passes for repaired.
+            // One field for both: a replica that promised passes for repaired.
             let superline = log.cell.get();
             let (config, origin) =
                 (log.promise.get().config(superline.epoch), log.promise.get().origin(superline.epoch));
@@ -238,7 +238,7 @@ impl Copy {
         if !self.is_writer(session) && !self.failpoints.skips(Step::Fence) {
             return Ok(Err("another leader has the promise".into()));
         }
-        let Some(log) = &mut self.log else { return Ok(Err("it is no copy of a log yet".into())) };
+        let Some(log) = &mut self.log else { return Ok(Err("it is no replica of a log yet".into())) };
         if log.cell.get().epoch != log.promise.get().promised && !self.failpoints.skips(Step::Fence) {
             return Ok(Err("it was not repaired yet".into()));
         }
@@ -286,7 +286,7 @@ impl Layout {
     }
 }
 
-// ---- the log of a copy ------------------------------------------------------------------------------------------
+// ---- the log of a replica -----------------------------------------------------------------------------------
 
 /// Bytes of the pool, as they are now.
 fn fill<'a>(scratch: &'a mut Vec<u8>, pool: &Pool, offset: u64, len: u64) -> Result<&'a [u8]> {
@@ -312,19 +312,19 @@ impl Log {
         let Parts { superline: superline_area, promise: promise_area, region } = front.split(region)?;
         let promise = Promise::new(layout, me);
         let mut superline = Superline::new(front, layout.log, layout.segment_bytes, layout.segments);
-        superline.version = COPY_VERSION;
+        superline.version = REPLICA_VERSION;
         superline.closed = 0;
         if failpoints.skips(Step::PromiseFirst) {
             let cell = front.create(superline_area, &superline)?;
             return Ok(Self::assemble(region, cell, front.create(promise_area, &promise)?));
         }
-        // The superline last: a copy without one is not a copy yet.
+        // The superline last: a replica without one is not a replica yet.
         let promise_cell = front.create(promise_area, &promise)?;
         let cell = front.create(superline_area, &superline)?;
         Ok(Self::assemble(region, cell, promise_cell))
     }
 
-    /// Opens the copy in a region.
+    /// Opens the replica in a region.
     fn open(pool: &Pool, name: &str) -> Result<Self> {
         let region = pool.region(name)?;
         let first = region.areas().first().map_or(0, pmem::Area::offset);
@@ -337,8 +337,8 @@ impl Log {
         let (cell, _) = front.open::<Superline>(superline_area)?;
         let superline = cell.get();
         superline.validate(front, first, name, region.len())?;
-        if !superline.is_copy() {
-            return Err(not("it is a log of its own, not a copy of one"));
+        if !superline.is_replica() {
+            return Err(not("it is a log of its own, not a replica of one"));
         }
         if region.areas().len() != 1 {
             return Err(not("its segments are not one behind the other"));
@@ -360,7 +360,7 @@ impl Log {
         Self { region, geometry, cell, promise, key, received, persisted, committed, dirty, knows: false, scratch }
     }
 
-    /// For the log's leader: region, places, superline, promise, key of the records.
+    /// For the log's leader: region, offsets, superline, promise, key of the records.
     pub(crate) fn into_parts(self) -> (Region, Geometry, TwoSlot<Superline>, TwoSlot<Promise>, ChecksumKey) {
         (self.region, self.geometry, self.cell, self.promise, self.key)
     }
@@ -419,7 +419,7 @@ impl Log {
         }
         let walk = Walk { lsn, position, epoch, opened: [].into(), records: 0, bytes: 0 };
         let (through, doubt) = reader.behind(&walk)?;
-        // A copy that has been there all the time knows better than the bytes do.
+        // A replica that has been there all the time knows better than the bytes do.
         let doubt = if self.knows { lsn < self.persisted.lsn } else { doubt };
         Ok(Reply::Walked(Walked { end, doubt, through }))
     }
@@ -458,7 +458,7 @@ impl Log {
         }
         let (superline, promise) = (self.cell.get(), self.promise.get());
         let epoch = promise.promised;
-        // A leader has its copies say that they know a head before its own is there: to install its log once more takes none back.
+        // A leader has its replicas say that they know a head before its own is there: to install its log once more takes none back.
         let told =
             superline.epoch == epoch && superline.head_position > head.position && !failpoints.skips(Step::KeepHead);
         let head = if told { superline.head() } else { head };
