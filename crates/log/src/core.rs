@@ -246,9 +246,7 @@ impl Core {
             if self.image.failpoints.skips(Step::PersistentLate) {
                 self.image.window.set(reserved.lsn, State::Persistent);
             }
-            if !self.image.failpoints.skips(Step::ForceBarrier) {
-                self.image.pool.drain()?;
-            }
+            self.image.pool.drain()?;
             let forced = self.image.window.persist(reserved.lsn, reserved.forced);
             self.image
                 .known()

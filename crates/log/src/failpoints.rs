@@ -6,10 +6,6 @@
 pub enum Step {
     /// A force waits for earlier records.
     InOrder,
-    /// A force flushes what others completed.
-    FlushOthers,
-    /// The barrier of a force.
-    ForceBarrier,
     /// A force by another thread is over only behind its barrier.
     MarkLate,
     /// ... and so is an append past the cache.
@@ -24,8 +20,6 @@ pub enum Step {
     EpochFloor,
     /// A torn record's checksum is erased before its space is used again.
     EraseTorn,
-    /// What recovery read is written out before it counts.
-    PersistRead,
     /// A record that does not verify at or below a later one's watermark is an error.
     Watermark,
     /// The watermark of a record is what was durable, not what was complete.

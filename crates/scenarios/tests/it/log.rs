@@ -114,7 +114,7 @@ fn histories_and_faults() {
 }
 
 missed::steps! {
-    InOrder, FlushOthers, ForceBarrier, MarkLate, PersistentLate, HonestCell, HeadFirst, HeadTwice, RaiseEpoch, EpochFloor, EraseTorn, PersistRead, Watermark, HonestWatermark,
+    InOrder, MarkLate, PersistentLate, HonestCell, HeadFirst, HeadTwice, RaiseEpoch, EpochFloor, EraseTorn, Watermark, HonestWatermark,
     HonestMark, VerifyChecksum, GrowFirst, UncleanFirst,
 }
 

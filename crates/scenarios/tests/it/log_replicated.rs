@@ -134,7 +134,7 @@ fn workloads() -> Vec<Workload> {
     all
 }
 
-missed::steps! { PersistFirst, TwoEpochs, PromiseFirst, ConfigFirst, EraseTorn, PersistRead, }
+missed::steps! { PersistFirst, TwoEpochs, PromiseFirst, ConfigFirst, EraseTorn, }
 
 #[test]
 fn each_step_is_missed_when_it_is_left_out() {
