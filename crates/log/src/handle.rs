@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pmem::Pool;
+use pmem::{Background, Pool};
 
 use crate::Lsn;
 use crate::at::At;
@@ -16,9 +16,9 @@ use crate::record::{Kind, RECORD_HEADER};
 use crate::recovery::{Recovered, Tail};
 use crate::space::Reserved;
 use crate::stats::{Stats, VulnerabilityWindow};
-use crate::threads::Background;
 #[cfg(feature = "replication")]
-use crate::threads::{AckThread, Returning};
+use crate::threads::Returning;
+use crate::threads::background;
 use crate::window::SLOTS;
 
 #[cfg(feature = "replication")]
@@ -45,7 +45,7 @@ pub struct Log {
     core: Arc<Core>,
     background: Option<Background>,
     #[cfg(feature = "replication")]
-    ack_thread: Option<AckThread>,
+    ack_thread: Option<Background>,
     #[cfg(feature = "replication")]
     returning: Option<Returning>,
     found: Recovered,
@@ -74,7 +74,7 @@ impl Drop for Closing {
 impl Log {
     pub(crate) fn new(core: Core) -> Self {
         let core = Arc::new(core);
-        let background = Background::start(&core);
+        let background = background::start(&core);
         let closing = Closing(Some(Arc::clone(&core)));
         let next = Lsn(core.image.last() + 1);
         let found = Recovered {

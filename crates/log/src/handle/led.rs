@@ -8,7 +8,7 @@ use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::recovery::Recovered;
 use crate::replicate::{Leading, Link, ReplicaHealth, number};
-use crate::threads::{AckThread, Returning};
+use crate::threads::{Returning, acks};
 
 impl Log {
     /// The log of a leader, which hears its replicas by these, and where they come back from.
@@ -24,7 +24,7 @@ impl Log {
             receivers.for_each(|(peer, receiver)| leading.hears(peer, receiver));
         }
         let mut log = Self::opened(core, found);
-        log.ack_thread = Some(AckThread::start(&log.core));
+        log.ack_thread = Some(acks::start(&log.core));
         log.returning = Some(Returning::start(&log.core, addresses, trust));
         log
     }

@@ -7,13 +7,10 @@
 //! | `returning` | lets replicas that were given up join again |
 
 #[cfg(feature = "replication")]
-mod acks;
-mod background;
+pub(crate) mod acks;
+pub(crate) mod background;
 #[cfg(feature = "replication")]
 mod returning;
 
-#[cfg(feature = "replication")]
-pub(crate) use acks::AckThread;
-pub(crate) use background::Background;
 #[cfg(feature = "replication")]
 pub(crate) use returning::Returning;

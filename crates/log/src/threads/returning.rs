@@ -1,14 +1,14 @@
 //! Replicas that were given up come back by themselves: a thread tries, now and then, to let each of them join again.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use fabric::{Connection, Rights};
 use parking_lot::Mutex;
-use pmem::sync::Ticker;
+use pmem::Background;
 
 use crate::core::Core;
 use crate::error::Result;
@@ -36,25 +36,24 @@ impl Way {
 /// The thread, until it is dropped, which waits for it.
 pub(crate) struct Returning {
     ways: Arc<Mutex<Vec<Way>>>,
-    stop: Arc<Ticker>,
     over: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    /// Behind `over`, which ends what it waits for.
+    _thread: Background,
 }
 
 impl Returning {
     /// For the replicas at these addresses.
-    #[expect(clippy::disallowed_methods, reason = "ends, and is waited for, when the log is closed or dropped")]
     pub(crate) fn start(core: &Arc<Core>, addresses: &[String], trust: &fabric::Options) -> Self {
-        let ways = Arc::new(Mutex::new(addresses.iter().map(|address| Way::new(address)).collect()));
-        let (stop, over) = (Arc::new(Ticker::default()), Arc::new(AtomicBool::new(false)));
-        let here = (Arc::clone(core), Arc::clone(&ways), Arc::clone(&stop), Arc::clone(&over), trust.clone());
-        let thread = std::thread::spawn(move || {
-            let (core, ways, stop, over, trust) = here;
-            while stop.tick(TICK) {
-                look(&core, &ways, &trust, &over);
-            }
+        let ways: Arc<Mutex<Vec<Way>>> =
+            Arc::new(Mutex::new(addresses.iter().map(|address| Way::new(address)).collect()));
+        let (over, pool) = (Arc::new(AtomicBool::new(false)), core.image.pool.clone());
+        let here = (Arc::clone(core), Arc::clone(&ways), Arc::clone(&over), trust.clone());
+        let thread = Background::start(&pool, TICK, move || {
+            let (core, ways, over, trust) = &here;
+            look(core, ways, trust, over);
+            ControlFlow::Continue(())
         });
-        Self { ways, stop, over, thread: Some(thread) }
+        Self { ways, over, _thread: thread }
     }
 
     /// One more replica; one that is known is tried again soon.
@@ -70,10 +69,6 @@ impl Returning {
 impl Drop for Returning {
     fn drop(&mut self) {
         self.over.store(true, Release);
-        self.stop.stop();
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join(); // a panic in it was said
-        }
     }
 }
 

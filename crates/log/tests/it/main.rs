@@ -24,6 +24,7 @@ mod mutate;
 mod mutations;
 mod pages;
 mod processes;
+mod raw;
 mod replicated;
 mod schedules;
 mod slow;

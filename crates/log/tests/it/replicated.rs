@@ -51,6 +51,7 @@ tests!(
     who_looks_learns_how_a_replica_is_doing_and_disturbs_nobody
     a_replica_that_does_not_count_makes_no_quorum
     a_replica_of_another_log_is_in_nobodys_way
+    the_child_of_a_fork_lets_a_log_go_that_its_parent_leads
 );
 
 struct Cluster {
@@ -130,6 +131,19 @@ fn what_was_appended_is_on_all_replicas(over: Over) {
         for replica in cluster.served.iter().flatten() {
             assert_eq!(replica.status().expect("a replica").next, found.next);
         }
+    }
+}
+
+/// The threads that hear the replicas, and let them come back, are the parent's: a child that waited for their end would wait for ever.
+fn the_child_of_a_fork_lets_a_log_go_that_its_parent_leads(over: Over) {
+    for local in [Some("own"), None] {
+        let cluster = Cluster::new(over, 2);
+        let mut log = Some(options().create_replicated(&cluster.replicas(local, 2)).expect("made"));
+        log.as_ref().expect("open").append(b"before").expect("appended");
+        assert_eq!(crate::raw::fork(30, || drop(log.take())), 0, "the child ends by itself");
+        let log = log.expect("the parent's");
+        assert_eq!(log.append(b"after").expect("appended").get(), 2);
+        log.close().expect("closed");
     }
 }
 
