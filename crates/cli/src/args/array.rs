@@ -72,7 +72,7 @@ pub struct Place {
 
 /// Print bytes of a file of an array
 ///
-/// Recovers the array first if it was not closed.
+/// Changes nothing, and needs no permission to write; but recovers the array first if it was not closed.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Examples:
@@ -88,7 +88,7 @@ pub struct ReadArray {
 
 /// Check an array: members, transaction tables, what is in the logs
 ///
-/// An array that was not closed is refused, because its recovery writes: give --recover to let it. What the files hold has no checksum.
+/// Changes nothing, and needs no permission to write. An array that was not closed is refused, because its recovery writes: give --recover to let it. What the files hold has no checksum.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Exit codes:
@@ -110,7 +110,7 @@ pub struct CheckArray {
 
 /// Show what an array is: files, members, logs, transactions
 ///
-/// Recovers the array first if it was not closed.
+/// Changes nothing, and needs no permission to write; but recovers the array first if it was not closed.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Examples:

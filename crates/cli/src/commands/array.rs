@@ -77,9 +77,37 @@ fn create(args: &args::CreateArray) -> Outcome {
 
 /// What is lost is told at once: it will not be told again.
 fn open(paths: &[PathBuf]) -> Result<Array, Failure> {
-    let array = Options::new().open(paths).map_err(named(paths))?;
+    noted(Options::new().open(paths).map_err(named(paths))?)
+}
+
+/// Its members need not be writable, unless it was not closed.
+fn open_to_read(paths: &[PathBuf]) -> Result<Array, Failure> {
+    let unclosed = match Options::new().open_read_only(paths) {
+        Err(Error::Pool(pmem::Error::NeedsRecovery { path })) => path,
+        other => return noted(other.map_err(named(paths))?),
+    };
+    let is_denied = |error: &std::io::Error| {
+        matches!(error.kind(), std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem)
+    };
+    match Options::new().open(paths) {
+        Err(Error::Pool(pmem::Error::Io { path, source, .. })) if is_denied(&source) => {
+            let (unclosed, path) = (unclosed.display(), path.display());
+            let what = format!("{unclosed}: not closed cleanly, and its recovery cannot write to {path}: {source}");
+            Err(Failure::new(what, format!("{}, as a user who may write", recover(paths))))
+        }
+        other => noted(other.map_err(named(paths))?),
+    }
+}
+
+fn noted(array: Array) -> Result<Array, Failure> {
     told(array.recovered()).iter().for_each(|line| note!("cairn: {line}"));
     Ok(array)
+}
+
+/// The command that recovers.
+fn recover(paths: &[PathBuf]) -> String {
+    let all = paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" ");
+    format!("cairn array check --recover {all}")
 }
 
 fn told(found: &Recovered) -> Vec<String> {
@@ -121,7 +149,7 @@ fn write(args::WriteArray { place: args }: &args::WriteArray) -> Outcome {
 
 fn read(args::ReadArray { place: args, len }: &args::ReadArray) -> Outcome {
     let failed = named(&args.paths);
-    let array = open(&args.paths)?;
+    let array = open_to_read(&args.paths)?;
     let file = array.file(&args.file).map_err(&failed)?;
     let mut left = len.unwrap_or(file.len().saturating_sub(args.offset));
     let (mut at, mut chunk) = (args.offset, vec![0; CHUNK as usize]);
@@ -138,20 +166,15 @@ fn read(args::ReadArray { place: args, len }: &args::ReadArray) -> Outcome {
 }
 
 fn check(args: &args::CheckArray) -> Outcome {
-    if !args.recover {
-        for path in &args.paths {
-            match Options::closed(path) {
-                Err(Error::Pool(pmem::Error::NeedsRecovery { .. })) => {
-                    let all = args.paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" ");
-                    let next = format!("cairn array check --recover {all}");
-                    return Err(Failure::new(format!("{}: not closed cleanly", path.display()), next));
-                }
-                other => other.map_err(|error| Failure::array(path, &error))?,
-            }
-        }
-    }
     let failed = named(&args.paths);
-    let array = Options::new().open(&args.paths).map_err(&failed)?;
+    let options = Options::new();
+    let opened = if args.recover { options.open(&args.paths) } else { options.open_read_only(&args.paths) };
+    let array = opened.map_err(|error| match error {
+        Error::Pool(pmem::Error::NeedsRecovery { path }) => {
+            Failure::new(format!("{}: not closed cleanly", path.display()), recover(&args.paths))
+        }
+        other => failed(other),
+    })?;
     let (found, files) = (array.recovered().clone(), array.files().len());
     let status = array.status();
     array.close().map_err(&failed)?;
@@ -168,7 +191,7 @@ fn check(args: &args::CheckArray) -> Outcome {
 }
 
 fn status(args: &args::StatusOfArray) -> Outcome {
-    let array = open(&args.paths)?;
+    let array = open_to_read(&args.paths)?;
     let (status, files) = (array.status(), array.files());
     array.close().map_err(named(&args.paths))?;
     if args.json {

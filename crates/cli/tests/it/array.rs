@@ -70,3 +70,26 @@ fn a_check_recovers_when_it_is_told_to() {
     assert_eq!(cairn(dir.path(), "array check a b").code, 0);
     assert_eq!(cairn(dir.path(), "array read a b --len 100000").out, "x".repeat(100_000));
 }
+
+/// What was closed is not opened for writing: no byte of it changes, and others may have it open for reading.
+#[test]
+fn what_only_reads_changes_nothing() {
+    let dir = temp();
+    let paths = ["a", "b"].map(|name| dir.path().join(name));
+    assert_eq!(cairn(dir.path(), "array create a b --bytes 1M --log 1M").code, 0);
+    assert_eq!(feed(dir.path(), "array write a b", &[b'x'; 100_000]).code, 0);
+    let bytes = || paths.each_ref().map(|path| std::fs::read(path).unwrap());
+    let before = bytes();
+    let reader = eaw::array::Options::new().open_read_only(&paths).unwrap();
+    for (line, said) in
+        [("array read a b --len 5", "xxxxx"), ("array status a b", "members       2"), ("array check a b", "2 members")]
+    {
+        let run = cairn(dir.path(), line);
+        assert!(run.code == 0 && run.out.contains(said), "{line}: {run:?}");
+        assert!(bytes() == before, "{line} has changed a member");
+    }
+    let write = feed(dir.path(), "array write a b", b"y");
+    assert!(write.code == 2 && write.err.contains("\nnext: "), "{write:?}");
+    reader.close().unwrap();
+    assert!(bytes() == before);
+}

@@ -168,6 +168,7 @@ pub struct Array {
     sleepers: AtomicUsize,
     /// Readers that commits have kept from reading again and again: no other begins until they have read.
     starving: AtomicUsize,
+    is_read_only: bool,
     recovered: Recovered,
     #[cfg(any(test, feature = "failpoints"))]
     without: Option<Step>,
@@ -334,6 +335,9 @@ impl Array {
 
     fn check_usable(&self) -> Result<()> {
         self.check_process()?;
+        if self.is_read_only {
+            return Err(pmem::Error::ReadOnly.into());
+        }
         if self.stopped.load(Acquire) { Err(Error::Stopped) } else { Ok(()) }
     }
 
@@ -343,7 +347,9 @@ impl Array {
     /// Those of a drain; [`pmem::Error::Forked`] in a child of the process that opened it, where it is left as it is.
     pub fn close(mut self) -> Result<()> {
         self.check_process()?;
-        self.checkpoint()?;
+        if !self.is_read_only {
+            self.checkpoint()?;
+        }
         self.finish()
     }
 

@@ -237,13 +237,35 @@ impl Options {
         self.open_in(&paths.iter().map(open).collect::<Result<Vec<Pool>>>()?)
     }
 
-    /// An error unless the member at this path was closed. Changes nothing.
+    /// Opens an array that was closed, for reading: no byte of its members changes, which need not be writable, and several processes may do it at once. [`Error::Pool`] with
+    /// [`pmem::Error::ReadOnly`] is what everything returns that would change something.
+    ///
+    /// ```
+    /// # fn main() -> eaw::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let members = ["one", "other"].map(|name| dir.path().join(name));
+    /// use eaw::array::Options;
+    ///
+    /// let array = Options::new().log_bytes(1 << 20).create(&members)?;
+    /// array.atomic_write(&array.create_file("pages", 1 << 20)?, 0, b"here")?;
+    /// array.close()?;
+    ///
+    /// let one = Options::new().open_read_only(&members)?;
+    /// let other = Options::new().open_read_only(&members)?;
+    /// for array in [&one, &other] {
+    ///     let (pages, mut bytes) = (array.file("pages")?, [0; 4]);
+    ///     array.read(&pages, 0, &mut bytes)?;
+    ///     assert_eq!(&bytes, b"here");
+    ///     assert!(array.atomic_write(&pages, 0, b"there").is_err());
+    /// }
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
-    /// [`pmem::Error::NeedsRecovery`] if it was not; those of [`pmem::Options::open_read_only`].
-    pub fn closed(path: impl AsRef<Path>) -> Result<()> {
-        pmem::Options::new().engine(NAME, [0; 64]).open_read_only(path)?;
-        Ok(())
+    /// As [`open`](Self::open); [`pmem::Error::NeedsRecovery`] if it was not closed: recovery writes.
+    pub fn open_read_only<P: AsRef<Path>>(&self, paths: &[P]) -> Result<Array> {
+        let open = |path: &P| Ok(self.pool.clone().engine(NAME, [0; 64]).open_read_only(path)?);
+        self.open_in(&paths.iter().map(open).collect::<Result<Vec<Pool>>>()?)
     }
 
     // ---- among other things -----------------------------------------------------------------------------------
@@ -406,6 +428,7 @@ impl Options {
             whole_writes: self.whole_writes,
             starving: 0.into(),
             sleepers: AtomicUsize::new(0),
+            is_read_only: pools.iter().any(Pool::is_read_only),
             recovered,
             members,
             #[cfg(any(test, feature = "failpoints"))]

@@ -10,6 +10,8 @@
 //! What the above was read from becomes persistent first: a cache may have kept it from the media. Then files change. When that is persistent,
 //! the marks pass all that was seen, and numbers go on above. The highest mark of all members counts: so what did not count stays so, even if a crash comes between
 //! two members' marks, and a crash in between is recovered in the same way.
+//!
+//! An array that is opened for reading only was closed: there is nothing to apply, and nothing is stored. If there is something after all, it is refused.
 
 use std::collections::BTreeMap;
 
@@ -314,6 +316,12 @@ pub(super) fn recover(
         found.lost.push(Loss { sequence, member: None, why, ranges: Vec::new() });
     }
     found.lost.sort_by_key(|loss| loss.sequence);
+    if let Some(member) = members.iter().find(|member| member.pool.is_read_only()) {
+        // The files are as recovery would leave them, unless that had something to apply.
+        let path = member.pool.path().to_owned();
+        let needs = pmem::Error::NeedsRecovery { path };
+        return if committed.is_empty() { Ok((found, seen + 1)) } else { Err(needs.into()) };
+    }
     if !has(Step::InOrder) {
         committed.reverse();
     }

@@ -128,3 +128,41 @@ fn a_file_that_one_member_has_no_room_for() {
     assert_eq!(array.files().len(), 1);
     array.atomic_write(&array.file("small").unwrap(), 0, b"x").unwrap();
 }
+
+/// Opened for reading it is read by several at once, and no byte of it changes.
+#[test]
+fn an_array_that_is_opened_to_be_read_is_not_changed() {
+    let dir = tempfile::tempdir().unwrap();
+    let paths = members(dir.path());
+    let array = create(dir.path(), &options());
+    array.atomic_write(&array.file("pages").unwrap(), 65_000, &[7; 1000]).unwrap();
+    array.close().unwrap();
+    let bytes = || paths.each_ref().map(|path| std::fs::read(path).unwrap());
+    let before = bytes();
+    let [one, other] = [(); 2].map(|()| Options::new().open_read_only(&paths).unwrap());
+    let pages = one.file("pages").unwrap();
+    assert_eq!((read(&one, 65_000, 1000), read(&other, 65_000, 1000)), (vec![7; 1000], vec![7; 1000]));
+    assert_eq!((one.status().last, one.recovered().applied), (1, 0));
+    let refused = [
+        one.atomic_write(&pages, 0, b"x").unwrap_err(),
+        one.create_file("more", 4096).unwrap_err(),
+        one.settle().unwrap_err(),
+        one.begin().unwrap_err(),
+    ];
+    assert!(refused.iter().all(|error| matches!(error, Error::Pool(pmem::Error::ReadOnly))), "{refused:?}");
+    let busy = Options::new().open(&paths).unwrap_err();
+    assert!(matches!(busy, Error::Pool(pmem::Error::Busy { .. } | pmem::Error::AlreadyOpen { .. })), "{busy}");
+    one.close().unwrap();
+    drop(other);
+    assert!(bytes() == before);
+    // One that was not closed has to be recovered first.
+    let array = Options::new().open(&paths).unwrap();
+    array.atomic_write(&array.file("pages").unwrap(), 0, b"x").unwrap();
+    array.abandon();
+    let before = bytes();
+    let needs = Options::new().open_read_only(&paths).unwrap_err();
+    assert!(matches!(needs, Error::Pool(pmem::Error::NeedsRecovery { .. })), "{needs}");
+    assert!(bytes() == before);
+    Options::new().open(&paths).unwrap().close().unwrap();
+    assert_eq!(read(&Options::new().open_read_only(&paths).unwrap(), 0, 1), b"x");
+}
