@@ -11,6 +11,7 @@ use std::time::Duration;
 pub use self::eviction::{By, Eviction};
 pub use self::notify::Notify;
 pub(crate) use self::notify::class;
+pub use crate::data::chunks::Chunks;
 use crate::group::Group;
 
 /// Where a server listens, and with how many threads it serves. What it serves is given beside it.
@@ -94,6 +95,8 @@ pub struct Settings {
     pub lfu_decay_minutes: u32,
     /// Bytes of memcached's items.
     pub item: usize,
+    /// Which strings are kept in chunks.
+    pub chunks: Chunks,
     /// How long a script may run (`lua-time-limit`).
     pub script_time: Duration,
     /// What is told of keys (`notify-keyspace-events`).
@@ -139,6 +142,7 @@ impl Default for Settings {
             lfu_log_factor: 10,
             lfu_decay_minutes: 1,
             item: 1 << 20,
+            chunks: Chunks::default(),
             script_time: Duration::from_secs(5),
             notify: Notify::default(),
             subscriber: SubscriberLimit::default(),

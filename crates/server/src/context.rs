@@ -1,16 +1,18 @@
 //! What a command on data has, and how it reads and changes what [`data`](crate::data) describes.
 
+mod strings;
+
 use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering::SeqCst;
 
 use tx::Keys;
 
-use crate::data::{DUE, GARBAGE, Head, Item, Key, Kind, PARTS, STRING, flags, string};
+use crate::data::chunks::Long;
+use crate::data::{DUE, GARBAGE, Head, Key, Kind, PARTS};
 use crate::engine::{self, Error, Result, Tx};
 use crate::events::Told;
 use crate::failpoints::Step;
-use crate::headed::Headed;
 use crate::outcome::{Outcome, WRONG_TYPE};
 use crate::readers::Since;
 use crate::reply::Reply;
@@ -18,9 +20,6 @@ use crate::shared::Shared;
 
 /// Elements that are removed with their collection; of a longer one they are swept later.
 const AT_ONCE: u64 = 64;
-
-/// A value as it is in the store, as short as most are.
-type Value = Headed<256>;
 
 /// What a command on data has.
 pub(crate) struct Context<'c> {
@@ -89,41 +88,6 @@ impl Context<'_> {
         Key::new(self.db, key)
     }
 
-    // ---- strings ------------------------------------------------------------------------------------------------
-
-    /// The string at a key.
-    pub(crate) fn string(&self, key: &[u8]) -> Outcome<Option<&[u8]>> {
-        let value = self.tx.get(&self.key(key))?;
-        self.looks.at(value.is_some());
-        match value {
-            None => Ok(None),
-            Some(value) => string(value).map(Some).ok_or_else(|| WRONG_TYPE.into()),
-        }
-    }
-
-    /// Sets a string, whatever the key has had.
-    pub(crate) fn put_string(&mut self, key: &[u8], bytes: &[u8], expires: Option<u64>) -> Outcome {
-        self.looks.write(bytes.len())?;
-        let key = self.key(key);
-        let value = Value::new(STRING, bytes);
-        self.overwrite(&key, |tx| tx.put(&key, &value, expires))
-    }
-
-    /// The same, with what memcached keeps with it.
-    pub(crate) fn put_item(&mut self, key: &[u8], item: &Item<'_>, expires: Option<u64>) -> Outcome {
-        let key = self.key(key);
-        self.overwrite(&key, |tx| tx.put(&key, &item.write(), expires))
-    }
-
-    /// Sets a string that was read before in this transaction: it keeps when it expires, and its flags.
-    pub(crate) fn change_string(&mut self, key: &[u8], bytes: &[u8]) -> Outcome {
-        self.looks.write(bytes.len())?;
-        let key = self.key(key);
-        let expires = self.tx.expires(&key)?;
-        let flags = self.tx.get(&key)?.map_or(0, flags);
-        Ok(self.tx.put(&key, &Item { flags, marks: 0, bytes }.write(), expires)?)
-    }
-
     // ---- any value ----------------------------------------------------------------------------------------------
 
     /// Removes a key with all that belongs to it; true if it was there.
@@ -142,7 +106,7 @@ impl Context<'_> {
         let mut value = value.to_vec();
         if let Some(head) = Head::read(&value) {
             let head = head.expiring(expires);
-            value = head.write().to_vec();
+            head.write_over(&mut value);
             self.note_due(key, &head)?;
         }
         Ok(self.tx.put(key, &value, expires)?)
@@ -167,7 +131,11 @@ impl Context<'_> {
         let Some(mut value) = self.tx.get(from)?.map(<[u8]>::to_vec) else { return Ok(()) };
         let expires = self.tx.expires(from)?;
         self.looks.write(value.len())?;
-        if let Some(head) = Head::read(&value) {
+        if let Some(long) = Long::read(&value)? {
+            let copy = self.copy_long(&long)?;
+            self.note_due(to, &copy.head)?;
+            value = copy.write();
+        } else if let Some(head) = Head::read(&value) {
             let mut copy = head;
             copy.id = self.shared.ids.next()?;
             for (element, held) in self.pairs(head.elements(&[]))? {
@@ -202,11 +170,17 @@ impl Context<'_> {
         if !self.shared.collections.load(SeqCst) {
             return Ok(());
         }
-        let Some(head) = self.tx.get(key)?.and_then(Head::read) else { return Ok(()) };
-        if head.count > AT_ONCE || !self.remove_few(head.elements(&[]))? {
-            return self.abandon(&head);
-        }
-        Ok(())
+        let Some(value) = self.tx.get(key)? else { return Ok(()) };
+        let Some(head) = Head::read(value) else { return Ok(()) };
+        // A scan would read the chunks. Of a head that contradicts itself the reaper finds them.
+        let long = if head.kind == Kind::String { Long::read(value).ok().flatten() } else { None };
+        let gone = match long {
+            _ if head.count > AT_ONCE => false,
+            Some(long) => self.remove_chunks(&long, 0).map(|()| true)?,
+            None if head.kind == Kind::String => false,
+            None => self.remove_few(head.elements(&[]))?,
+        };
+        if gone { Ok(()) } else { self.abandon(&head) }
     }
 
     /// Deletes what is there, unless that is much: then it deletes nothing, and says so.

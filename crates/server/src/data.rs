@@ -7,12 +7,14 @@
 //!                                                 'm', marks (1), flags (4), bytes             the same, which is stale, or which somebody recaches
 //!                                                 'h' 'l' 'e' 'z', Head (32)                   a hash, list, set, sorted set
 //!                                                 'x', Head (32), Marks (56)                   a stream
+//!                                                 'c', Head (32), ...                          a long string: see [`chunks`]
 //!   ELEMENTS, id (8), hash of field (8), field    value                                        of a hash
 //!   ELEMENTS, id (8), place (8)                   value                                        of a list: Head::first is the place of the first one
 //!   ELEMENTS, id (8), hash of member (8), member                                               of a set
 //!   ELEMENTS, id (8), 0, hash of member (8), member   score (8, order-preserving)              of a sorted set
 //!   ELEMENTS, id (8), 1, score (8), member                                                     the same, in order of scores
 //!   ELEMENTS, id (8), 0 to 3, ...                 see [`streams`]                              of a stream
+//!   ELEMENTS, id (8), number (8)                  bytes                                        of a long string: a chunk
 //!   DUE, moment (8), id (8)                       db, key                                      a collection that was to expire then
 //!   GARBAGE, id (8)                                                                            elements nobody owns any more
 //!   PARTS, id (8), bytes                                                                       those whose keys go on with these bytes
@@ -23,6 +25,7 @@
 //! collection is renamed, or removed, by one record, and those of a removed one are swept later ([`reaper`](crate::reaper)). Every change of a collection
 //! writes its head, whose version is therefore the collection's: that is what `WATCH` compares.
 
+pub(crate) mod chunks;
 pub(crate) mod streams;
 
 use std::ops::ControlFlow;
@@ -32,7 +35,7 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use tx::Keys;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use crate::engine::{self, Error, Result};
+use crate::engine::{self, Error, Result, Tx};
 use crate::failpoints::{Failpoints, Step};
 use crate::headed::Headed;
 
@@ -138,11 +141,13 @@ impl Head {
         Self { kind, id, count: 0, first: MIDDLE, expires: 0, marks: Marks::default() }
     }
 
-    /// None if the value is a string, or nothing this version knows.
+    /// None if the value is a string that is one pair, or nothing this version knows.
     pub(crate) fn read(value: &[u8]) -> Option<Self> {
         let kind = Kind::of(value);
         let (head, marks) = value.split_at_checked(Self::BYTES)?;
         let marks = match kind {
+            // What follows is for `Long`.
+            Kind::String if value[0] == chunks::CHUNKED => Marks::default(),
             Kind::String => return None,
             Kind::Stream => Marks::read(marks)?,
             _ => marks.is_empty().then(Marks::default)?,
@@ -159,6 +164,14 @@ impl Head {
         bytes[Self::BYTES - 1..].copy_from_slice(&self.marks.write());
         let len = if self.kind == Kind::Stream { bytes.len() } else { Self::BYTES - 1 };
         Headed::new(self.kind.tag(), &bytes[..len])
+    }
+
+    /// Writes it into the value that it was read of, or one of its kind: what follows it there stays. A value that has no room for it stays as it is.
+    pub(crate) fn write_over(&self, value: &mut [u8]) {
+        let numbers = [self.id, self.count, self.first, self.expires];
+        if let Some(bytes) = value.get_mut(1..Self::BYTES) {
+            bytes.chunks_exact_mut(8).zip(numbers).for_each(|(to, number)| to.copy_from_slice(&number.to_be_bytes()));
+        }
     }
 
     /// When it expires; none if it stays.
@@ -208,7 +221,7 @@ pub(crate) fn all(db: u8, prefix: &[u8]) -> Keys {
     Keys::prefix(&stored(db, prefix))
 }
 
-/// The bytes of a string; none if the value is something else.
+/// The bytes of a string that is one pair; none if the value is something else.
 pub(crate) fn string(value: &[u8]) -> Option<&[u8]> {
     match value {
         [STRING, bytes @ ..] => Some(bytes),
@@ -218,12 +231,22 @@ pub(crate) fn string(value: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// Memcached's flags of a string.
+/// Whether a value is a string, wherever its bytes lie.
+pub(crate) fn is_string(value: &[u8]) -> bool {
+    string(value).is_some() || value.first() == Some(&chunks::CHUNKED)
+}
+
+/// Memcached's flags of a string that is one pair.
 pub(crate) fn flags(value: &[u8]) -> u32 {
     match value {
         [FLAGGED, a, b, c, d, ..] | [MARKED, _, a, b, c, d, ..] => u32::from_be_bytes([*a, *b, *c, *d]),
         _ => 0,
     }
+}
+
+/// Memcached's marks of such a string.
+pub(crate) fn marks(value: &[u8]) -> u8 {
+    if let [MARKED, marks, ..] = value { *marks } else { 0 }
 }
 
 /// Whether there is any collection, or what is left of one.
@@ -238,7 +261,7 @@ pub(crate) fn any_collection(engine: &dyn engine::Engine) -> Result<bool> {
     Ok(any)
 }
 
-/// A string as memcached's clients see it.
+/// A string as memcached's clients write it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Item<'v> {
     pub(crate) flags: u32,
@@ -246,13 +269,7 @@ pub(crate) struct Item<'v> {
     pub(crate) bytes: &'v [u8],
 }
 
-impl<'v> Item<'v> {
-    /// None if the value is something else.
-    pub(crate) fn read(value: &'v [u8]) -> Option<Self> {
-        let marks = if let [MARKED, marks, ..] = value { *marks } else { 0 };
-        string(value).map(|bytes| Self { flags: flags(value), marks, bytes })
-    }
-
+impl Item<'_> {
     pub(crate) fn write(&self) -> Vec<u8> {
         let mut value = Vec::with_capacity(2 + FLAGS + self.bytes.len());
         match (self.marks, self.flags) {
@@ -318,15 +335,22 @@ impl Ids {
     }
 }
 
+/// Where the seed of [`place`] is kept.
+fn seed_key() -> Vec<u8> {
+    [&[META], &b"seed"[..]].concat()
+}
+
+/// Stands behind the seed in a store that has long strings. A server that does not know them says that the seed is not 8 bytes long, and does not start: it would take such a string for a value of
+/// another type, copy its head, and leave its chunks without an owner.
+const FORM: u8 = 1;
+
 /// The seed of [`place`] in this store: drawn while it has no collection, 0 for one that has some without a seed, and while there is no room.
 pub(crate) fn seed(engine: &dyn engine::Engine, any_collection: bool, drawn: u64) -> Result<u64> {
-    let key = [&[META], &b"seed"[..]].concat();
+    let key = seed_key();
     let mut seed = 0;
     let found = engine.write(&mut |tx| {
-        let known = tx.get(&key)?.map(|value| value.try_into().map(u64::from_be_bytes));
-        seed = match known {
-            Some(Ok(seed)) => seed,
-            Some(Err(_)) => return Err(Error::Damaged("the seed of the store is not 8 bytes long".to_owned())),
+        seed = match tx.get(&key)? {
+            Some(value) => read_seed(value)?,
             None if any_collection => 0,
             None => {
                 tx.put(&key, &drawn.max(1).to_be_bytes(), None)?;
@@ -341,8 +365,32 @@ pub(crate) fn seed(engine: &dyn engine::Engine, any_collection: bool, drawn: u64
     }
 }
 
+fn read_seed(value: &[u8]) -> Result<u64> {
+    let (seed, form) = value
+        .split_first_chunk()
+        .ok_or_else(|| Error::Damaged(format!("the seed of the store is {} bytes long, not 8", value.len())))?;
+    match form {
+        [] | [FORM] => Ok(u64::from_be_bytes(*seed)),
+        form => Err(Error::Other(format!(
+            "a newer server has written data of form {} to this store, and this one knows form {FORM} and those before; next: serve it with that version or a later one",
+            form[0]
+        ))),
+    }
+}
+
+/// Notes in the store that it has long strings: from then on servers that do not know them refuse it. True if that has been committed before.
+pub(crate) fn note_form(tx: &mut dyn Tx, seed: u64) -> Result<bool> {
+    let key = seed_key();
+    if tx.get(&key)?.is_some_and(|value| value.len() > 8) {
+        return Ok(tx.version(&key)?.is_some());
+    }
+    tx.put(&key, &[&seed.to_be_bytes()[..], &[FORM]].concat(), None)?;
+    Ok(false)
+}
+
 #[cfg(test)]
 mod tests {
+    use super::chunks::Found;
     use super::*;
 
     #[test]
@@ -372,9 +420,10 @@ mod tests {
         assert_eq!((string(b"f\0"), string(b"h"), string(b"")), (None, None, None));
         for (flags, marks) in [(0, 0), (7, 0), (0, STALE), (u32::MAX, STALE | WON)] {
             let item = Item { flags, marks, bytes: b"ab" };
-            assert_eq!(Item::read(&item.write()), Some(item));
+            let text = chunks::Text::Whole(&b"ab"[..]);
+            assert_eq!(Found::read(&item.write()), Ok(Some(Found { flags, marks, text })));
             assert_eq!(Kind::of(&item.write()), Kind::String);
         }
-        assert!(Item::read(b"m\0\0\0\0").is_none() && Item::read(b"h").is_none());
+        assert_eq!((Found::read(b"m\0\0\0\0"), Found::read(b"h")), (Ok(None), Ok(None)));
     }
 }

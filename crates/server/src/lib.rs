@@ -170,7 +170,7 @@ pub mod fuzzing {
     }
 }
 
-pub use config::{By, Config, Eviction, Notify, Settings, SubscriberLimit, Tls};
+pub use config::{By, Chunks, Config, Eviction, Notify, Settings, SubscriberLimit, Tls};
 pub use data::DATABASES;
 #[cfg(feature = "failpoints")]
 pub use failpoints::Step;

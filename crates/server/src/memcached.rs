@@ -31,7 +31,8 @@ mod text;
 mod words;
 
 use crate::context::Context;
-use crate::data::{Item, STALE, WON};
+use crate::data::chunks::Found;
+use crate::data::{Item, STALE, WON, is_string};
 use crate::engine;
 use crate::outcome::{Outcome, Stop};
 
@@ -154,8 +155,8 @@ struct Held {
 /// What is to be changed. An error if it is a collection.
 fn held(c: &Context<'_>, key: &[u8]) -> Outcome<Option<Held>> {
     let Some(value) = c.tx.get(&c.key(key))? else { return Ok(None) };
-    let item = Item::read(value).ok_or(COLLECTION)?;
-    Ok(Some(Held { flags: item.flags, marks: item.marks, bytes: item.bytes.to_vec() }))
+    let found = Found::read(value)?.ok_or(COLLECTION)?;
+    Ok(Some(Held { flags: found.flags, marks: found.marks, bytes: found.text.bytes(&*c.tx)?.into_owned() }))
 }
 
 fn expiry(c: &Context<'_>, key: &[u8]) -> Outcome<Expiry> {
@@ -172,7 +173,7 @@ fn put(c: &mut Context<'_>, key: &[u8], item: &Item<'_>, expiry: Expiry) -> Outc
 
 /// Whether there is an item.
 fn is_item(c: &Context<'_>, key: &[u8]) -> Outcome<bool> {
-    Ok(c.tx.get(&c.key(key))?.is_some_and(|value| Item::read(value).is_some()))
+    Ok(c.tx.get(&c.key(key))?.is_some_and(is_string))
 }
 
 fn remove_item(c: &mut Context<'_>, key: &[u8]) -> Outcome<bool> {
@@ -218,8 +219,10 @@ impl Store<'_> {
         if matches!(self.mode, Mode::Append | Mode::Prepend) {
             return self.extend(c);
         }
-        let there = c.tx.get(&c.key(self.key))?.map(|value| Item::read(value).map(|item| item.marks).ok_or(COLLECTION));
-        let there = there.transpose()?;
+        let there = match c.tx.get(&c.key(self.key))? {
+            None => None,
+            Some(value) => Some(Found::read(value)?.ok_or(COLLECTION)?.marks),
+        };
         match (self.mode, there) {
             (Mode::Add, None) | (Mode::Replace, Some(_)) => put(c, self.key, &item, until)?,
             (Mode::Cas, None) => return Ok(Stored::NotFound),
@@ -240,20 +243,23 @@ impl Store<'_> {
     }
 
     fn extend(&self, c: &mut Context<'_>) -> Outcome<Stored> {
-        let Some(held) = held(c, self.key)? else { return Ok(Stored::No) };
+        let Some(value) = c.tx.get(&c.key(self.key))? else { return Ok(Stored::No) };
+        let Found { flags, text, .. } = Found::read(value)?.ok_or(COLLECTION)?;
         if self.cas != 0 && !is_version(c, self.key, self.cas)? {
             return Ok(Stored::Exists);
         }
-        let bytes = if self.mode == Mode::Append {
-            [&held.bytes, self.data].concat()
-        } else {
-            [self.data, &held.bytes].concat()
-        };
-        if bytes.len() > c.shared.settings().item {
+        let (before, len) = (text.len(), text.len() + self.data.len());
+        if len > c.shared.settings().item {
             return Ok(Stored::No);
         }
+        if self.mode == Mode::Append && !c.is_whole(len) {
+            c.write_at(self.key, before, self.data)?;
+            return Ok(Stored::Yes);
+        }
+        let held = text.bytes(&*c.tx)?;
+        let bytes = if self.mode == Mode::Append { [&held, self.data].concat() } else { [self.data, &held].concat() };
         let until = expiry(c, self.key)?;
-        put(c, self.key, &Item { flags: held.flags, marks: 0, bytes: &bytes }, until)?;
+        put(c, self.key, &Item { flags, marks: 0, bytes: &bytes }, until)?;
         Ok(Stored::Yes)
     }
 }

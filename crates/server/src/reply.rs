@@ -207,6 +207,31 @@ impl Reply {
         self.bytes.extend_from_slice(b"\r\n");
     }
 
+    /// So many bytes, which `write` appends. After an error the reply is to be taken back.
+    pub(crate) fn bulk_with<E>(
+        &mut self,
+        len: usize,
+        write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        if self.bytes.len() > self.most {
+            return Ok(());
+        }
+        self.head(b'$', len as i64);
+        self.raw_with(len, write)?;
+        self.bytes.extend_from_slice(b"\r\n");
+        Ok(())
+    }
+
+    /// The same, of another protocol.
+    pub(crate) fn raw_with<E>(
+        &mut self,
+        len: usize,
+        write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.bytes.reserve(len + 2);
+        write(&mut self.bytes)
+    }
+
     /// Bytes that are sent to others as well: if they are many they stay where they are until they are sent.
     pub(crate) fn shared_bulk(&mut self, bytes: &Arc<[u8]>) {
         if bytes.len() < SHARED || self.bytes.len() > self.most {

@@ -9,7 +9,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::client::Client;
 use crate::clock::now;
-use crate::config::Settings;
+use crate::config::{Chunks, Settings};
 use crate::cursors::Cursors;
 use crate::data::{Ids, any_collection};
 use crate::engine::{self, Engine, Tx};
@@ -45,6 +45,9 @@ pub(crate) struct Shared {
     pub(crate) ids: Ids,
     /// Of the places of fields and members.
     pub(crate) seed: u64,
+    /// Which strings are kept in chunks; and whether the store says that it has some.
+    pub(crate) chunks: Chunks,
+    pub(crate) chunks_noted: AtomicBool,
     pub(crate) gate: Gate,
     /// When a write found no room last, in milliseconds of Unix time; 0 if none has.
     full_at: AtomicU64,
@@ -115,6 +118,8 @@ impl Shared {
         Ok(Arc::new_cyclic(|itself| Self {
             commands,
             engine,
+            chunks: settings.chunks,
+            chunks_noted: AtomicBool::new(false),
             settings: RwLock::new(Arc::new(settings)),
             settings_number: AtomicU64::new(1),
             cursors: Cursors::new(random.0),

@@ -1,8 +1,12 @@
 //! Integers of any number of bits, anywhere in a string.
 
+use std::borrow::Cow;
+
 use super::flag::{BITMAP, FAST, READ, WRITE};
 use super::{Command, Context, ONE, Outcome, SYNTAX, data, int, is};
 use crate::data::STRING_MAX;
+use crate::data::chunks::Text;
+use crate::engine::{self, Tx};
 use crate::request::{Arguments, number};
 
 pub(super) const COMMANDS: &[Command] = &[
@@ -148,8 +152,12 @@ fn run(c: &mut Context<'_>, args: &Arguments<'_>, reads: bool) -> Outcome {
     let ops = ops(args)?;
     let end = |op: &Op| (op.offset + u64::from(op.of.bits)).div_ceil(8) as usize;
     let Some(end) = ops.iter().filter(|op| !matches!(op.act, Act::Get)).map(end).max() else {
-        let bytes = c.string(args.get(1))?.unwrap_or_default();
-        let values: Vec<i128> = ops.iter().map(|op| op.of.read(bytes, op.offset)).collect();
+        let text = c.text(args.get(1))?.unwrap_or(Text::Whole(&[]));
+        let mut values = Vec::with_capacity(ops.len());
+        for op in &ops {
+            let (bytes, op) = window(&*c.tx, &text, op)?;
+            values.push(op.of.read(&bytes, op.offset));
+        }
         c.reply.array(values.len());
         values.into_iter().for_each(|value| c.reply.int(value as i64));
         return Ok(());
@@ -157,13 +165,20 @@ fn run(c: &mut Context<'_>, args: &Arguments<'_>, reads: bool) -> Outcome {
     if reads {
         return Err("ERR BITFIELD_RO only supports the GET subcommand".into());
     }
-    let before = c.string(args.get(1))?.unwrap_or_default();
-    let mut bytes = before.to_vec();
-    bytes.resize(bytes.len().max(end), 0);
-    let answers: Vec<Option<i128>> = ops.iter().map(|op| apply(op, &mut bytes)).collect();
-    if bytes != before {
-        c.change_string(args.get(1), &bytes)?;
-    }
+    let text = c.text(args.get(1))?.unwrap_or(Text::Whole(&[]));
+    let len = text.len().max(end);
+    let answers = match text.whole().filter(|_| c.is_whole(len)) {
+        Some(before) => {
+            let mut bytes = before.to_vec();
+            bytes.resize(len, 0);
+            let answers: Vec<Option<i128>> = ops.iter().map(|op| apply(op, &mut bytes)).collect();
+            if bytes != before {
+                c.change_string(args.get(1), &bytes)?;
+            }
+            answers
+        }
+        None => ops.iter().map(|op| apply_long(c, args.get(1), op)).collect::<Outcome<_>>()?,
+    };
     c.reply.array(answers.len());
     for answer in answers {
         match answer {
@@ -172,6 +187,29 @@ fn run(c: &mut Context<'_>, args: &Arguments<'_>, reads: bool) -> Outcome {
         }
     }
     Ok(())
+}
+
+/// The bytes of a string that an operation reads or writes, as far as they are there, and the same operation on these.
+fn window<'t, 'v: 't>(tx: &'t dyn Tx, text: &Text<'v>, op: &Op) -> engine::Result<(Cow<'t, [u8]>, Op)> {
+    let (from, to) = (op.offset / 8, (op.offset + u64::from(op.of.bits)).div_ceil(8));
+    let bytes = text.part(tx, from as usize..to as usize)?;
+    Ok((bytes, Op { offset: op.offset % 8, ..*op }))
+}
+
+/// The same as [`apply`], of a string that is long, or becomes so.
+fn apply_long(c: &mut Context<'_>, key: &[u8], op: &Op) -> Outcome<Option<i128>> {
+    let text = c.text(key)?.unwrap_or(Text::Whole(&[]));
+    let (before, op_here) = window(&*c.tx, &text, op)?;
+    if matches!(op.act, Act::Get) {
+        return Ok(Some(op_here.of.read(&before, op_here.offset)));
+    }
+    let mut bytes = before.to_vec();
+    bytes.resize((op_here.offset + u64::from(op.of.bits)).div_ceil(8) as usize, 0);
+    let answer = apply(&op_here, &mut bytes);
+    if *bytes != *before {
+        c.write_at(key, (op.offset / 8) as usize, &bytes)?;
+    }
+    Ok(answer)
 }
 
 /// Its answer; none if it failed and has changed nothing.

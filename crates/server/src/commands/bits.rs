@@ -1,8 +1,12 @@
 //! Bits of strings, counted from the highest of the first byte.
 
+use std::ops::ControlFlow;
+
 use super::flag::{BITMAP, FAST, READ, WRITE};
 use super::{Command, Context, KeysAt, ONE, Outcome, SYNTAX, data, int, is};
 use crate::data::STRING_MAX;
+use crate::data::chunks::Text;
+use crate::engine::{self, Tx};
 use crate::request::{Arguments, number};
 
 pub(super) const COMMANDS: &[Command] = &[
@@ -20,9 +24,15 @@ fn bit(text: &[u8]) -> Outcome<(usize, u8)> {
     Ok((at / 8, 0x80 >> (at % 8)))
 }
 
+/// The byte at a place; zero where there is none.
+fn byte(tx: &dyn Tx, text: &Text<'_>, at: usize) -> engine::Result<u8> {
+    Ok(text.part(tx, at..at + 1)?.first().copied().unwrap_or(0))
+}
+
 fn getbit(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
     let (at, mask) = bit(args.get(2))?;
-    let byte = c.string(args.get(1))?.and_then(|bytes| bytes.get(at)).copied().unwrap_or(0);
+    let text = c.text(args.get(1))?;
+    let byte = text.map_or(Ok(0), |text| byte(&*c.tx, &text, at))?;
     c.reply.int((byte & mask != 0).into());
     Ok(())
 }
@@ -34,13 +44,22 @@ fn setbit(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
         b"1" => true,
         _ => return Err("ERR bit is not an integer or out of range".into()),
     };
-    let mut bytes = c.string(args.get(1))?.unwrap_or_default().to_vec();
-    let len = bytes.len().max(at + 1);
-    bytes.resize(len, 0);
-    let was = bytes[at] & mask != 0;
-    bytes[at] = if on { bytes[at] | mask } else { bytes[at] & !mask };
-    c.change_string(args.get(1), &bytes)?;
-    c.reply.int(was.into());
+    let key = args.get(1);
+    let text = c.text(key)?.unwrap_or(Text::Whole(&[]));
+    let (before, len) = (byte(&*c.tx, &text, at)?, text.len().max(at + 1));
+    let after = if on { before | mask } else { before & !mask };
+    match text.whole().filter(|_| c.is_whole(len)) {
+        Some(bytes) => {
+            let mut bytes = bytes.to_vec();
+            bytes.resize(len, 0);
+            bytes[at] = after;
+            c.change_string(key, &bytes)?;
+        }
+        // What changes nothing is told as no change.
+        None if after == before && len == text.len() => {}
+        None => drop(c.write_at(key, at, &[after])?),
+    }
+    c.reply.int((before & mask != 0).into());
     Ok(())
 }
 
@@ -74,9 +93,44 @@ fn masked(bytes: &[u8], at: u64, from: u64, to: u64, outside: u8) -> u8 {
     bytes.get(at as usize).copied().unwrap_or(0) & mask | outside & !mask
 }
 
+/// Shows the pieces of a string that have bits of `from..to`: where each begins in the string, its bytes, and which of its own bits are among them.
+fn pieces(
+    tx: &dyn Tx,
+    text: &Text<'_>,
+    from: u64,
+    to: u64,
+    visit: &mut dyn FnMut(u64, &[u8], u64, u64) -> ControlFlow<()>,
+) -> engine::Result<()> {
+    let long = match text {
+        Text::Whole(bytes) => {
+            let _ = visit(0, bytes, from, to);
+            return Ok(());
+        }
+        Text::Chunked(long) => long,
+    };
+    let mut start = from / 8 * 8;
+    long.each(tx, (from / 8) as usize..to.div_ceil(8) as usize, &mut |piece| {
+        let end = start + 8 * piece.len() as u64;
+        let flow = visit(start / 8, piece, from.max(start) - start, to.min(end) - start);
+        start = end;
+        flow
+    })
+}
+
+/// How many bits among `from..to` are set.
+fn count(bytes: &[u8], from: u64, to: u64) -> u64 {
+    let (first, last) = (from / 8, to.div_ceil(8));
+    if last <= first + 2 {
+        return (first..last).map(|at| u64::from(masked(bytes, at, from, to, 0).count_ones())).sum();
+    }
+    let ends = [first, last - 1].map(|at| u64::from(masked(bytes, at, from, to, 0).count_ones()));
+    let between = bytes.get(first as usize + 1..last as usize - 1).unwrap_or_default();
+    ends[0] + ends[1] + ones(between)
+}
+
 fn bitcount(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
     // What is not there has no bits, whichever are asked for.
-    let Some(bytes) = c.string(args.get(1))? else {
+    let Some(text) = c.text(args.get(1))? else {
         c.reply.int(0);
         return Ok(());
     };
@@ -92,16 +146,13 @@ fn bitcount(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
         c.reply.int(0);
         return Ok(());
     }
-    let (from, to) = bits(args, 2, bytes.len())?;
-    let (first, last) = (from / 8, to.div_ceil(8));
-    let count = if last <= first + 2 {
-        (first..last).map(|at| u64::from(masked(bytes, at, from, to, 0).count_ones())).sum()
-    } else {
-        let ends = [first, last - 1].map(|at| u64::from(masked(bytes, at, from, to, 0).count_ones()));
-        let between = bytes.get(first as usize + 1..last as usize - 1).unwrap_or_default();
-        ends[0] + ends[1] + ones(between)
-    };
-    c.reply.int(count as i64);
+    let (from, to) = bits(args, 2, text.len())?;
+    let mut all = 0;
+    pieces(&*c.tx, &text, from, to, &mut |_, bytes, from, to| {
+        all += count(bytes, from, to);
+        ControlFlow::Continue(())
+    })?;
+    c.reply.int(all as i64);
     Ok(())
 }
 
@@ -117,7 +168,7 @@ fn bitpos(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
         1 => true,
         _ => return Err("ERR The bit argument must be 1 or 0.".into()),
     };
-    let Some(bytes) = c.string(args.get(1))? else {
+    let Some(text) = c.text(args.get(1))? else {
         c.reply.int(if on { -1 } else { 0 });
         return Ok(());
     };
@@ -129,11 +180,15 @@ fn bitpos(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
         int(args.get(3))?;
         in_bits(args.get(5))?;
     }
-    let (from, to) = bits(args, 3, bytes.len())?;
-    let found = position(bytes, from, to, on);
+    let (from, to) = bits(args, 3, text.len())?;
+    let mut found = None;
+    pieces(&*c.tx, &text, from, to, &mut |start, bytes, from, to| {
+        found = position(bytes, from, to, on).map(|at| 8 * start + at);
+        if found.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
     // A string goes on with zeros where no end was given.
     let endless = !on && args.len() < 5 && from < to;
-    let answer = found.or_else(|| endless.then_some(bytes.len() as u64 * 8));
+    let answer = found.or_else(|| endless.then_some(text.len() as u64 * 8));
     c.reply.int(answer.map_or(-1, |at| at as i64));
     Ok(())
 }
@@ -169,10 +224,13 @@ fn bitop(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
     };
     let mut sources = Vec::new();
     for key in args.from(3) {
-        sources.push(c.string(key)?.unwrap_or_default());
+        sources.push(c.text(key)?.unwrap_or(Text::Whole(&[])));
     }
-    let len = sources.iter().map(|bytes| bytes.len()).max().unwrap_or(0);
-    let mut result = sources.first().copied().unwrap_or_default().to_vec();
+    let len = sources.iter().map(Text::len).max().unwrap_or(0);
+    let mut result = Vec::with_capacity(len);
+    if let Some(first) = sources.first() {
+        first.append_to(&*c.tx, &mut result)?;
+    }
     // The shorter ones go on with zeros.
     result.resize(len, 0);
     if args.len() == 4 {
@@ -181,8 +239,14 @@ fn bitop(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
         }
     } else {
         for other in sources.iter().skip(1) {
-            let padded = other.iter().copied().chain(std::iter::repeat(0));
-            result.iter_mut().zip(padded).for_each(|(byte, other)| *byte = with(*byte, other));
+            let mut at = 0;
+            other.each(&*c.tx, &mut |piece| {
+                let bytes = result.iter_mut().skip(at).zip(piece);
+                bytes.for_each(|(byte, other)| *byte = with(*byte, *other));
+                at += piece.len();
+                ControlFlow::Continue(())
+            })?;
+            result.iter_mut().skip(at).for_each(|byte| *byte = with(*byte, 0));
         }
     }
     if result.is_empty() {

@@ -5,21 +5,26 @@ use std::ops::ControlFlow;
 use super::flag::{DANGEROUS, KEYSPACE, READ, WRITE};
 use super::lists::{self, End};
 use super::{Command, Context, ONE, Outcome, SYNTAX, data, int, is, names, sorted, streams};
-use crate::data::{Head, Kind, string};
+use crate::data::chunks::Text;
+use crate::data::{Head, Kind};
+use crate::engine::Error;
 use crate::rdb::{self, Value};
 use crate::request::Arguments;
 
 pub(super) const COMMANDS: &[Command] =
     &[data("dump", 2, READ | KEYSPACE, ONE, dump), data("restore", -4, WRITE | KEYSPACE | DANGEROUS, ONE, restore)];
 
+const UNKNOWN: &str = "the key has a value of no type that this server knows; next: run `cairn check`, or serve the store with the version that wrote it";
+
 fn dump(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
     let value = c.tx.get(&c.key(args.get(1)))?;
     c.looks.at(value.is_some());
     let value = match value {
         None => None,
-        Some(value) => Some(match Head::read(value) {
-            Some(head) => collection(c, &head)?,
-            None => Value::String(string(value).unwrap_or_default().to_vec()),
+        Some(value) => Some(match (Text::read(value)?, Head::read(value)) {
+            (Some(text), _) => Value::String(text.bytes(&*c.tx)?.into_owned()),
+            (None, Some(head)) => collection(c, &head)?,
+            (None, None) => return Err(Error::Damaged(UNKNOWN.to_owned()).into()),
         }),
     };
     c.reply.maybe(value.map(|value| rdb::payload(&value)).as_deref());

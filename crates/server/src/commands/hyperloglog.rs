@@ -17,7 +17,7 @@ pub(super) const COMMANDS: &[Command] = &[
 fn sketch(c: &Context<'_>, key: &[u8]) -> Outcome<Option<Sketch>> {
     match c.string(key)? {
         None => Ok(None),
-        Some(bytes) => Sketch::read(bytes).map(Some).ok_or_else(|| INVALID.into()),
+        Some(bytes) => Sketch::read(&bytes).map(Some).ok_or_else(|| INVALID.into()),
     }
 }
 

@@ -2,7 +2,8 @@
 
 use super::flag::{READ, STRING};
 use super::{Command, Context, KeysAt, Outcome, SYNTAX, data, int, is};
-use crate::data::{STRING_MAX, string};
+use crate::data::STRING_MAX;
+use crate::data::chunks::Text;
 use crate::request::Arguments;
 
 pub(super) const COMMANDS: &[Command] = &[data("lcs", -3, READ | STRING, KeysAt::Range(1, 2, 1), lcs)];
@@ -71,7 +72,8 @@ fn lcs(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
     for key in [args.get(1), args.get(2)] {
         let value = c.tx.get(&c.key(key))?;
         let wrong = "ERR The specified keys must contain string values";
-        strings.push(value.map_or(Some(&b""[..]), string).ok_or(wrong)?.to_vec());
+        let text = value.map_or(Ok(Some(Text::Whole(&[]))), Text::read)?.ok_or(wrong)?;
+        strings.push(text.bytes(&*c.tx)?.into_owned());
     }
     let (mut idx, mut len, mut with_len, mut least, mut at) = (false, false, false, 0, 3);
     while at < args.len() {

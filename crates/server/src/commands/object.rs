@@ -5,7 +5,8 @@ use std::ops::ControlFlow;
 use super::flag::{KEYSPACE, READ};
 use super::second::second;
 use super::{Command, Context, KeysAt, Outcome, data};
-use crate::data::{Head, Kind, string};
+use crate::data::chunks::Text;
+use crate::data::{Head, Kind};
 use crate::request::{Arguments, number};
 
 pub(super) const COMMANDS: &[Command] = &[data("object", -2, READ | KEYSPACE, KeysAt::Range(2, 2, 1), object)];
@@ -68,14 +69,14 @@ fn object(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
 
 /// What Redis 7.0 says of such a value when it is set at once.
 fn encoding(c: &Context<'_>, value: &[u8]) -> Outcome<&'static str> {
-    let Some(head) = Head::read(value) else {
-        let bytes = string(value).unwrap_or_default();
-        return Ok(match bytes.len() {
-            1..=20 if is_integer(bytes) => "int",
+    if let Some(text) = Text::read(value)? {
+        return Ok(match text.len() {
+            1..=20 if is_integer(&text.bytes(&*c.tx)?) => "int",
             0..=EMBEDDED => "embstr",
             _ => "raw",
         });
-    };
+    }
+    let Some(head) = Head::read(value) else { return Ok("raw") };
     Ok(match head.kind {
         Kind::List => "quicklist",
         Kind::Stream => "stream",

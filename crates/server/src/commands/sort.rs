@@ -6,7 +6,8 @@ use std::ops::ControlFlow;
 use super::flag::{DANGEROUS, LIST, READ, SET, SORTED, WRITE};
 use super::lists::{self, End};
 use super::{Command, Context, KeysAt, ONE, Outcome, WRONG_TYPE, data, float, names, sorted};
-use crate::data::{Head, Kind, string};
+use crate::data::chunks::Text;
+use crate::data::{Head, Kind};
 use crate::form::sort::Options;
 use crate::request::Arguments;
 
@@ -53,7 +54,10 @@ fn led_to(c: &Context<'_>, pattern: &[u8], element: &[u8]) -> Outcome<Option<Vec
     c.looks.at(value.is_some());
     Ok(match (value, field) {
         (None, _) => None,
-        (Some(value), None) => string(value).map(<[u8]>::to_vec),
+        (Some(value), None) => match Text::read(value)? {
+            Some(text) => Some(text.bytes(&*c.tx)?.into_owned()),
+            None => None,
+        },
         (Some(value), Some(field)) => match Head::read(value).filter(|head| head.kind == Kind::Hash) {
             Some(head) => names::held(c, &head, field)?.map(<[u8]>::to_vec),
             None => None,

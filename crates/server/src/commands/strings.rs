@@ -1,8 +1,13 @@
 //! Strings, and numbers in them.
 
+use std::borrow::Cow;
+use std::ops::ControlFlow;
+
 use super::flag::{FAST, READ, STRING, WRITE};
 use super::{Command, Context, KeysAt, MANY, NOT_INT, ONE, Outcome, SYNTAX, Stop, WRONG_TYPE, data, int, is};
+use crate::data::chunks::Text;
 use crate::data::{STRING_MAX, string};
+use crate::engine::Tx;
 use crate::reply::Reply;
 use crate::request::{Arguments, number};
 
@@ -35,16 +40,25 @@ const TOO_LONG: &str = "ERR string exceeds maximum allowed size (proto-max-bulk-
 fn get(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
     let value = c.tx.get(&c.key(args.get(1)))?;
     c.looks.at(value.is_some());
-    answer(c.reply, value)
+    answer(&*c.tx, c.reply, value)
 }
 
 /// A value as the store has it.
-fn answer(reply: &mut Reply, value: Option<&[u8]>) -> Outcome {
-    match value {
-        None => reply.null(),
-        Some(value) => reply.bulk(string(value).ok_or(WRONG_TYPE)?),
+fn answer(tx: &dyn Tx, reply: &mut Reply, value: Option<&[u8]>) -> Outcome {
+    let Some(value) = value else {
+        reply.null();
+        return Ok(());
+    };
+    match string(value) {
+        Some(bytes) => reply.bulk(bytes),
+        None => answer_text(tx, reply, &Text::read(value)?.ok_or(WRONG_TYPE)?)?,
     }
     Ok(())
+}
+
+/// A string that may lie in chunks.
+fn answer_text(tx: &dyn Tx, reply: &mut Reply, text: &Text<'_>) -> Outcome {
+    Ok(reply.bulk_with(text.len(), |bytes| text.append_to(tx, bytes))?)
 }
 
 fn mget(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
@@ -52,7 +66,11 @@ fn mget(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
     for key in args.from(1) {
         let value = c.tx.get(&c.key(key))?;
         c.looks.at(value.is_some());
-        c.reply.maybe(value.and_then(string));
+        match value.map(Text::read).transpose()?.flatten() {
+            Some(Text::Whole(bytes)) => c.reply.bulk(bytes),
+            Some(text) => answer_text(&*c.tx, c.reply, &text)?,
+            None => c.reply.null(),
+        }
     }
     Ok(())
 }
@@ -115,7 +133,7 @@ fn set(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
     let stored = c.key(key);
     let before = c.tx.get(&stored)?;
     if get {
-        answer(c.reply, before)?;
+        answer(&*c.tx, c.reply, before)?;
     }
     let there = before.is_some();
     let wanted = !(there && only_new || !there && only_old);
@@ -199,7 +217,7 @@ fn put_pairs(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
 
 fn getset(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
     let key = c.key(args.get(1));
-    answer(c.reply, c.tx.get(&key)?)?;
+    answer(&*c.tx, c.reply, c.tx.get(&key)?)?;
     c.put_string(args.get(1), args.get(2), None)
 }
 
@@ -207,9 +225,9 @@ fn getdel(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
     let key = c.key(args.get(1));
     let value = c.tx.get(&key)?;
     let there = value.is_some();
-    answer(c.reply, value)?;
+    answer(&*c.tx, c.reply, value)?;
     if there {
-        c.tx.delete(&key)?;
+        c.remove(args.get(1))?;
     }
     Ok(())
 }
@@ -222,65 +240,89 @@ fn getex(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
         4 => Some(Until::At(moment(c, option, args.get(3), "getex")?.ok_or(SYNTAX)?)),
         _ => return Err(SYNTAX.into()),
     };
-    let Some(value) = c.string(key)?.map(<[u8]>::to_vec) else {
-        c.reply.null();
-        return Ok(());
-    };
-    c.reply.bulk(&value);
-    match until {
-        Some(until) => write(c, key, &value, until),
-        None => Ok(()),
+    let stored = c.key(key);
+    let value = c.tx.get(&stored)?;
+    c.looks.at(value.is_some());
+    let there = value.is_some();
+    answer(&*c.tx, c.reply, value)?;
+    match until.filter(|_| there) {
+        Some(Until::At(at)) if at <= c.now => c.remove(key).map(drop),
+        Some(Until::At(at)) => c.set_expiry(&stored, Some(at)),
+        Some(Until::Stays) => c.set_expiry(&stored, None),
+        Some(Until::Kept) | None => Ok(()),
     }
 }
 
 // ---- parts ----------------------------------------------------------------------------------------------------
 
 fn strlen(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
-    let len = c.string(args.get(1))?.map_or(0, <[u8]>::len);
+    let len = c.text(args.get(1))?.map_or(0, |text| text.len());
     c.reply.int(len as i64);
     Ok(())
 }
 
 fn append(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
     let (key, more) = (args.get(1), args.get(2));
-    let value = [c.string(key)?.unwrap_or_default(), more].concat();
-    if value.len() > STRING_MAX {
+    let text = c.text(key)?.unwrap_or(Text::Whole(&[]));
+    let (at, len) = (text.len(), text.len() + more.len());
+    if len > STRING_MAX {
         return Err(TOO_LONG.into());
     }
-    c.change_string(key, &value)?;
-    c.reply.int(value.len() as i64);
+    match text.whole().filter(|_| c.is_whole(len)) {
+        Some(bytes) => {
+            let value = [bytes, more].concat();
+            c.change_string(key, &value)?;
+        }
+        None => drop(c.write_at(key, at, more)?),
+    }
+    c.reply.int(len as i64);
     Ok(())
 }
 
 fn getrange(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
     let (from, to) = (int(args.get(2))?, int(args.get(3))?);
     let value = c.tx.get(&c.key(args.get(1)))?;
-    let bytes = match value {
-        None => &[][..],
-        Some(value) => string(value).ok_or(WRONG_TYPE)?,
+    let text = match value {
+        None => Text::Whole(&[]),
+        Some(value) => Text::read(value)?.ok_or(WRONG_TYPE)?,
     };
-    let len = bytes.len() as i64;
+    let len = text.len() as i64;
     // From the end if negative; what is outside is cut.
     let place = |at: i64| if at < 0 { at.saturating_add(len).max(0) } else { at };
     let (from, to) = if from < 0 && to < 0 && from > to { (1, 0) } else { (place(from), place(to).min(len - 1)) };
-    let part = if from <= to { bytes.get(from as usize..=to as usize).unwrap_or_default() } else { &[] };
-    c.reply.bulk(part);
+    let range = if from <= to { from as usize..to as usize + 1 } else { 0..0 };
+    match &text {
+        Text::Whole(bytes) => c.reply.bulk(bytes.get(range).unwrap_or_default()),
+        Text::Chunked(long) => c.reply.bulk_with(range.len(), |bytes| {
+            long.each(&*c.tx, range, &mut |piece| {
+                bytes.extend_from_slice(piece);
+                ControlFlow::Continue(())
+            })
+        })?,
+    }
     Ok(())
 }
 
 fn setrange(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
     let (key, offset, part) = (args.get(1), int(args.get(2))?, args.get(3));
     let Ok(offset) = usize::try_from(offset) else { return Err("ERR offset is out of range".into()) };
-    let mut value = c.string(key)?.unwrap_or_default().to_vec();
+    let text = c.text(key)?.unwrap_or(Text::Whole(&[]));
     if part.is_empty() {
-        c.reply.int(value.len() as i64);
+        c.reply.int(text.len() as i64);
         return Ok(());
     }
     let end = offset.checked_add(part.len()).filter(|end| *end <= STRING_MAX).ok_or(TOO_LONG)?;
-    value.resize(value.len().max(end), 0);
-    value[offset..end].copy_from_slice(part);
-    c.change_string(key, &value)?;
-    c.reply.int(value.len() as i64);
+    let len = text.len().max(end);
+    match text.whole().filter(|_| c.is_whole(len)) {
+        Some(bytes) => {
+            let mut value = bytes.to_vec();
+            value.resize(len, 0);
+            value[offset..end].copy_from_slice(part);
+            c.change_string(key, &value)?;
+        }
+        None => drop(c.write_at(key, offset, part)?),
+    }
+    c.reply.int(len as i64);
     Ok(())
 }
 
@@ -303,8 +345,19 @@ fn decrby(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
     add(c, args.get(1), by)
 }
 
+/// Bytes of a text that may be a number.
+const NUMBER_MAX: usize = 64 << 10;
+
+/// The text of a number, if the key has a string. One that lies in chunks and is too long for a number is not read.
+fn numeral<'c>(c: &'c Context<'_>, key: &[u8], not_one: &str) -> Outcome<Option<Cow<'c, [u8]>>> {
+    match c.text(key)? {
+        Some(Text::Chunked(long)) if long.len() > NUMBER_MAX => Err(not_one.into()),
+        text => Ok(text.map(|text| text.bytes(&*c.tx)).transpose()?),
+    }
+}
+
 fn add(c: &mut Context<'_>, key: &[u8], by: i64) -> Outcome {
-    let old = c.string(key)?.map_or(Some(0), number).ok_or(NOT_INT)?;
+    let old = numeral(c, key, NOT_INT)?.map_or(Some(0), |text| number(&text)).ok_or(NOT_INT)?;
     let new = old.checked_add(by).ok_or("ERR increment or decrement would overflow")?;
     c.change_string(key, new.to_string().as_bytes())?;
     c.reply.int(new);
@@ -312,8 +365,8 @@ fn add(c: &mut Context<'_>, key: &[u8], by: i64) -> Outcome {
 }
 
 fn incrbyfloat(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
-    let old = c.string(args.get(1))?.unwrap_or(b"0");
-    let text = super::decimal::sum(old, args.get(2), super::NOT_FLOAT)?;
+    let old = numeral(c, args.get(1), super::NOT_FLOAT)?.unwrap_or(Cow::Borrowed(b"0"));
+    let text = super::decimal::sum(&old, args.get(2), super::NOT_FLOAT)?;
     c.change_string(args.get(1), text.as_bytes())?;
     c.reply.bulk(text.as_bytes());
     Ok(())

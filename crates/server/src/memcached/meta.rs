@@ -4,11 +4,13 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::flags::Meta;
 use super::request::Request;
+use super::text::set_expiry;
 use super::{
     COLLECTION, Expiry, NOT_NUMERIC, Store, Stored, Turn, base64, change, counter, expiry, held, is_version,
     must_write, put,
 };
 use crate::context::Context;
+use crate::data::chunks::{Found, Text};
 use crate::data::{Item, STALE, WON};
 use crate::outcome::Outcome;
 
@@ -91,7 +93,7 @@ pub(super) fn get(c: &mut Context<'_>, request: &Request<'_>, turn: &mut Turn) -
     let meta = Meta::of(request)?;
     let stored = c.key(&meta.key);
     let value = c.tx.get(&stored)?;
-    let found = value.and_then(Item::read);
+    let found = value.map(Found::read).transpose()?.flatten();
     turn.saw(found.is_some());
     if found.is_none() && (value.is_some() || meta.vivify.is_none()) {
         if value.is_some() && meta.vivify.is_some() {
@@ -99,14 +101,15 @@ pub(super) fn get(c: &mut Context<'_>, request: &Request<'_>, turn: &mut Turn) -
         }
         return if meta.has(b'q') { Ok(()) } else { meta.answer(c, "EN") };
     }
-    let item = found.unwrap_or(Item { flags: 0, marks: 0, bytes: b"" });
+    let created = found.is_none();
+    let item = found.unwrap_or(Found { flags: 0, marks: 0, text: Text::Whole(b"") });
     let expires = Expiry::stored(if meta.has(b't') || request.writes() || item.marks != 0 {
         c.tx.expires(&stored)?
     } else {
         None
     });
-    let mut seen = Seen { expires, marks: item.marks, created: found.is_none(), won: false, touched: false };
-    let mut head = if meta.has(b'v') { format!("VA {}", item.bytes.len()) } else { "HD".to_owned() }.into_bytes();
+    let mut seen = Seen { expires, marks: item.marks, created, won: false, touched: false };
+    let mut head = if meta.has(b'v') { format!("VA {}", item.text.len()) } else { "HD".to_owned() }.into_bytes();
     let cas_at = meta.describe(&item, &mut seen, c.now, &mut head);
     if seen.won {
         seen.marks |= WON;
@@ -117,11 +120,13 @@ pub(super) fn get(c: &mut Context<'_>, request: &Request<'_>, turn: &mut Turn) -
     }
     head.extend_from_slice(b"\r\n");
     if meta.has(b'v') {
-        head.extend_from_slice(item.bytes);
+        item.text.append_to(&*c.tx, &mut head)?;
         head.extend_from_slice(b"\r\n");
     }
-    if writes {
-        let bytes = item.bytes.to_vec();
+    if writes && !seen.created && seen.marks == item.marks {
+        set_expiry(c, &meta.key, seen.expires)?;
+    } else if writes {
+        let bytes = item.text.bytes(&*c.tx)?.into_owned();
         let item = Item { flags: item.flags, marks: seen.marks, bytes: &bytes };
         put(c, &meta.key, &item, seen.expires)?;
     }
@@ -142,7 +147,7 @@ fn finish(c: &mut Context<'_>, meta: &Meta<'_>, answer: Vec<u8>, cas_at: Option<
 
 impl Meta<'_> {
     /// Does what the flags of an `mg` say in their order, and writes what they ask for; the version's place is given back.
-    fn describe(&self, item: &Item<'_>, seen: &mut Seen, now: u64, head: &mut Vec<u8>) -> Option<usize> {
+    fn describe(&self, item: &Found<'_>, seen: &mut Seen, now: u64, head: &mut Vec<u8>) -> Option<usize> {
         let mut cas_at = None;
         for flag in &self.flags {
             match flag[0] {
@@ -158,7 +163,7 @@ impl Meta<'_> {
                     let soon = Expiry::of(self.recache.unwrap_or(0), now);
                     seen.won |= matches!((seen.expires, soon), (Expiry::At(at), Expiry::At(soon)) if at < soon);
                 }
-                b's' => head.extend_from_slice(format!(" s{}", item.bytes.len()).as_bytes()),
+                b's' => head.extend_from_slice(format!(" s{}", item.text.len()).as_bytes()),
                 b't' => head.extend_from_slice(format!(" t{}", seen.expires.remaining(now)).as_bytes()),
                 b'f' => head.extend_from_slice(format!(" f{}", item.flags).as_bytes()),
                 b'c' => {
@@ -296,12 +301,13 @@ pub(super) fn debug(c: &mut Context<'_>, request: &Request<'_>) -> Outcome {
     let (key, binary) = (request.word(1), request.word(2) == b"b");
     let decoded = if binary { base64::decode(key).unwrap_or_default() } else { key.to_vec() };
     let stored = c.key(&decoded);
-    let Some(item) = c.tx.get(&stored)?.and_then(Item::read) else { return super::answer(c, "EN") };
+    let Some(item) = c.tx.get(&stored)?.map(Found::read).transpose()?.flatten() else { return super::answer(c, "EN") };
+    let size = item.text.len();
     let expires = Expiry::stored(c.tx.expires(&stored)?).remaining(c.now);
     let cas = c.tx.version(&stored)?.unwrap_or(0);
     c.reply.raw(b"ME ");
     c.reply.raw(key);
-    c.reply.raw(format!(" exp={expires} cas={cas} size={}\r\n", item.bytes.len()).as_bytes());
+    c.reply.raw(format!(" exp={expires} cas={cas} size={size}\r\n").as_bytes());
     Ok(())
 }
 

@@ -10,7 +10,8 @@ use super::{
     Expiry, NOT_NUMERIC, Store, Stored, Turn, answer, change, counter, expiry, held, is_item, put, remove_item,
 };
 use crate::context::Context;
-use crate::data::{Item, all};
+use crate::data::chunks::Found;
+use crate::data::{Item, all, is_string};
 use crate::outcome::Outcome;
 
 /// Bytes of an answer: more are asked for in more requests.
@@ -27,18 +28,18 @@ pub(super) fn get(c: &mut Context<'_>, request: &Request<'_>, turn: &mut Turn) -
             return Err(TOO_MUCH.into());
         }
         let stored = c.key(key);
-        let item = c.tx.get(&stored)?.and_then(Item::read);
-        turn.saw(item.is_some());
-        let Some(item) = item else { continue };
+        let found = c.tx.get(&stored)?.map(Found::read).transpose()?.flatten();
+        turn.saw(found.is_some());
+        let Some(found) = found else { continue };
         c.reply.raw(b"VALUE ");
         c.reply.raw(key);
-        c.reply.raw(format!(" {} {}", item.flags, item.bytes.len()).as_bytes());
+        c.reply.raw(format!(" {} {}", found.flags, found.text.len()).as_bytes());
         if request.verb == Verb::Gets {
             // None only of what is written together with this, which is never asked for.
             c.reply.raw(format!(" {}", c.tx.version(&stored)?.unwrap_or(0)).as_bytes());
         }
         c.reply.raw(b"\r\n");
-        c.reply.raw(item.bytes);
+        c.reply.raw_with(found.text.len(), |bytes| found.text.append_to(&*c.tx, bytes))?;
         c.reply.raw(b"\r\n");
         if let Some(until) = until {
             set_expiry(c, key, until)?;
@@ -47,7 +48,7 @@ pub(super) fn get(c: &mut Context<'_>, request: &Request<'_>, turn: &mut Turn) -
     answer(c, "END")
 }
 
-fn set_expiry(c: &mut Context<'_>, key: &[u8], until: Expiry) -> Outcome {
+pub(super) fn set_expiry(c: &mut Context<'_>, key: &[u8], until: Expiry) -> Outcome {
     let stored = c.key(key);
     match until {
         Expiry::Never => c.set_expiry(&stored, None),
@@ -115,7 +116,7 @@ pub(super) fn flush_all(c: &mut Context<'_>, request: &Request<'_>) -> Outcome {
     }
     let mut keys = Vec::new();
     c.tx.scan(all(c.db, &[]), &mut |key, value| {
-        if Item::read(value).is_some() {
+        if is_string(value) {
             keys.push(key[1..].to_vec());
         }
         ControlFlow::Continue(())

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use server::{Config, Server};
+use server::{Chunks, Config, Server, Settings};
 
 use crate::support::Store;
 
@@ -527,12 +527,19 @@ fn run(store: Store, seed: u64, rounds: u64) {
     run_with(store, seed, rounds, &all, &filling);
 }
 
+/// Of every other seed nearly all strings lie in chunks.
+fn settings(seed: u64) -> Settings {
+    let tiny = Chunks { whole: 4, chunk: 16 };
+    Settings { chunks: if seed % 2 == 1 { tiny } else { Chunks::default() }, ..Settings::default() }
+}
+
 /// With these commands, and those that bring something.
 fn run_with(store: Store, seed: u64, rounds: u64, commands: &str, filling: &str) {
     let dir = tempfile::tempdir().unwrap();
     let _redis = Redis::start(dir.path()).expect("redis-server is not installed; run `make setup`");
     let socket = dir.path().join("ours.sock");
-    let config = Config { redis: Vec::new(), unix: Some(socket.clone()), threads: 1, ..Config::default() };
+    let settings = settings(seed);
+    let config = Config { redis: Vec::new(), unix: Some(socket.clone()), threads: 1, settings, ..Config::default() };
     let server = Server::start(config, store.open(dir.path().join("data.cairn"), pmem::Options::new())).unwrap();
     let theirs = dir.path().join("redis.sock");
     let mut pairs =

@@ -4,6 +4,7 @@
 
 mod asked;
 mod blocking;
+mod chunks;
 mod clients;
 mod collections;
 mod costs;

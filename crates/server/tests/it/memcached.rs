@@ -8,7 +8,7 @@ use std::time::Duration;
 use kv::Options;
 use pmem::DomainChoice;
 use server::engine::Kv;
-use server::{Config, Server};
+use server::{Chunks, Config, Server, Settings};
 
 /// What others must do in.
 const WAIT_LIMIT: Duration = Duration::from_secs(20);
@@ -23,6 +23,8 @@ fn config() -> Config {
         redis: vec!["127.0.0.1:0".parse().unwrap()],
         memcached: vec!["127.0.0.1:0".parse().unwrap()],
         threads: 2,
+        // Most items lie in chunks.
+        settings: Settings { chunks: Chunks { whole: 4, chunk: 16 }, ..Settings::default() },
         ..Config::default()
     }
 }

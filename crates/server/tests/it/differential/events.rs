@@ -30,11 +30,13 @@ fn what_is_told_of_keys_is_what_redis_tells() {
     let sketches = super::places::SKETCHES.replace("%p", "%t");
     let commands = [COMMANDS, super::streams::COMMANDS, super::places::PLACES, &sketches, MORE, MORE].join("\n");
     let filling = [FILLING, super::streams::FILLING, "GEOADD %w {%j %b %f}"].join("|");
-    for (store, seed) in [(Store::Kv, 1), (Store::Slow, 2), (Store::Tree, 4)] {
+    for (store, seed) in [(Store::Kv, 1), (Store::Slow, 2), (Store::Tree, 5)] {
         let dir = tempfile::tempdir().unwrap();
         let _redis = Redis::start(dir.path()).expect("redis-server is not installed; run `make setup`");
         let socket = dir.path().join("ours.sock");
-        let config = Config { redis: Vec::new(), unix: Some(socket.clone()), threads: 1, ..Config::default() };
+        let settings = settings(seed);
+        let config =
+            Config { redis: Vec::new(), unix: Some(socket.clone()), threads: 1, settings, ..Config::default() };
         let server = Server::start(config, store.open(dir.path().join("data.cairn"), pmem::Options::new())).unwrap();
         let sockets = [dir.path().join("redis.sock"), socket];
         let [mut theirs, mut ours] = sockets.map(|socket| {
