@@ -146,7 +146,7 @@ fn an_array_that_is_opened_to_be_read_is_not_changed() {
     let refused = [
         one.atomic_write(&pages, 0, b"x").unwrap_err(),
         one.create_file("more", 4096).unwrap_err(),
-        one.settle().unwrap_err(),
+        one.checkpoint().unwrap_err(),
         one.begin().unwrap_err(),
     ];
     assert!(refused.iter().all(|error| matches!(error, Error::Pool(pmem::Error::ReadOnly))), "{refused:?}");
