@@ -95,7 +95,7 @@ pub(crate) fn run_at_once(shared: &Shared, recorder: &Recorder, work: &mut dyn W
         };
         drop(inside);
         if let (Some(began), Ok(())) = (began, &result) {
-            recorder.commits.add(began.nanos(), 1);
+            shared.note_commit(recorder, began.nanos());
         }
         recorder.transactions.add(1);
         recorder.conflicts.add(u64::saturating_sub(attempts, 1));

@@ -9,7 +9,8 @@ use std::task::{Context, Waker};
 
 use parking_lot::Mutex;
 
-pub(crate) use self::inbox::{Inbox, Item, Message, Put};
+pub(crate) use self::inbox::{Inbox, Item, Message, Put, listens};
+use self::listens::{MONITORS, SUBSCRIBES};
 use crate::form::Catalogue;
 
 /// What others may know of a connection.
@@ -32,6 +33,8 @@ pub(crate) struct Client {
     pub(crate) writing_since: AtomicU64,
     /// Messages that are yet to be sent to it.
     pub(crate) inbox: Inbox,
+    /// The client to which its invalidations were to go is not there any more.
+    pub(crate) redirection_broken: AtomicBool,
     /// It is to end.
     killed: AtomicBool,
     /// Wakes the connection's task.
@@ -52,6 +55,16 @@ pub(crate) struct State {
     pub(crate) subscribed: [usize; 3],
     pub(crate) library: String,
     pub(crate) library_version: String,
+    /// It is told of keys that have changed.
+    pub(crate) tracking: Option<Tracking>,
+}
+
+/// What `CLIENT LIST` tells of a client that is told of keys that have changed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tracking {
+    pub(crate) broadcast: bool,
+    /// The client to which that goes; 0 if it goes to itself.
+    pub(crate) redirect: u64,
 }
 
 impl Client {
@@ -69,6 +82,7 @@ impl Client {
             at_work: false.into(),
             writing_since: 0.into(),
             inbox: Inbox::default(),
+            redirection_broken: false.into(),
             killed: false.into(),
             waker: Mutex::default(),
             waker_kept: false.into(),
@@ -123,7 +137,7 @@ impl Client {
         let writing = self.writing_since.load(Relaxed);
         let stuck = writing != 0 && since(writing) > wait_limit;
         // A subscriber is to listen.
-        let rests = writing == 0 && !self.at_work.load(Relaxed) && !self.inbox.is_open();
+        let rests = writing == 0 && !self.at_work.load(Relaxed) && !self.inbox.is(SUBSCRIBES | MONITORS);
         let silent = idle != 0 && rests && since(self.last_active.load(Relaxed)) > idle;
         let stranger = !self.known.load(Relaxed) && since(self.since) > wait_limit;
         stuck || silent || stranger
@@ -138,14 +152,21 @@ impl Client {
         let state = self.state.lock().clone();
         let last = usize::try_from(self.last_command.load(Relaxed)).ok().and_then(|at| commands.get(at));
         let idle = now.saturating_sub(self.last_active.load(Relaxed)) / 1000;
-        let flags = match (self.inbox.is_open(), state.queued.is_some()) {
-            (true, true) => "Px",
-            (true, false) => "P",
-            (false, true) => "x",
-            (false, false) => "N",
-        };
+        let tracking = state.tracking;
+        let flags: String = [
+            (self.inbox.is(MONITORS), 'O'),
+            (self.inbox.is(SUBSCRIBES), 'P'),
+            (state.queued.is_some(), 'x'),
+            (tracking.is_some(), 't'),
+            (tracking.is_some() && self.redirection_broken.load(Relaxed), 'R'),
+            (tracking.is_some_and(|tracking| tracking.broadcast), 'B'),
+        ]
+        .into_iter()
+        .filter_map(|(is_so, letter)| is_so.then_some(letter))
+        .collect();
+        let flags = if flags.is_empty() { "N" } else { &flags };
         format!(
-            "id={} addr={} laddr={} fd=0 name={} age={} idle={idle} flags={} db={} sub={} psub={} ssub={} multi={} watch={} qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem={} tot-mem=0 events=r cmd={} user={} redir=-1 resp={} lib-name={} lib-ver={}",
+            "id={} addr={} laddr={} fd=0 name={} age={} idle={idle} flags={} db={} sub={} psub={} ssub={} multi={} watch={} qbuf=0 qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=0 oll=0 omem={} tot-mem=0 events=r cmd={} user={} redir={} resp={} lib-name={} lib-ver={}",
             self.id,
             self.addr,
             self.laddr,
@@ -161,6 +182,7 @@ impl Client {
             self.inbox.bytes(),
             last.map_or("NULL", |command| command.name),
             state.user,
+            tracking.map_or(-1, |tracking| tracking.redirect as i64),
             if state.three { 3 } else { 2 },
             state.library,
             state.library_version,
@@ -188,7 +210,7 @@ mod tests {
         client.writing_since.store(20_000, Relaxed);
         assert!(!goes(25_000) && goes(25_001));
         // It subscribes: it is not to say anything.
-        client.inbox.open();
+        client.inbox.open(SUBSCRIBES);
         client.writing_since.store(0, Relaxed);
         assert!(!client.has_waited_too_long(1 << 40, IDLE, 5000));
         // Nothing ends a silent client, if nothing is said about it.

@@ -1,5 +1,6 @@
 //! Commands: what they are called, how many arguments they take, what they may touch, what runs them.
 
+mod acl_log;
 mod algebra;
 mod bitfield;
 mod bits;
@@ -12,10 +13,12 @@ mod geo;
 mod hashes;
 mod hyperloglog;
 mod keys;
+mod latency;
 mod lcs;
 mod lists;
 mod names;
 mod object;
+mod pause;
 mod pubsub;
 mod ranges;
 mod replication;
@@ -27,6 +30,7 @@ mod sort;
 mod sorted;
 mod streams;
 mod strings;
+mod tracking;
 mod transactions;
 
 use std::sync::LazyLock;
@@ -71,6 +75,7 @@ pub(crate) static COMMANDS: LazyLock<Table> = LazyLock::new(|| {
         blocking::COMMANDS,
         hashes::COMMANDS,
         hyperloglog::COMMANDS,
+        latency::COMMANDS,
         lcs::COMMANDS,
         lists::COMMANDS,
         sets::COMMANDS,
@@ -100,8 +105,14 @@ pub(crate) fn find(name: &[u8]) -> Option<(usize, &'static Command)> {
 
 /// What runs, of a command whose second words name commands that run in different ways; itself of any other.
 pub(crate) fn of_words(command: &'static Command, args: &Arguments<'_>) -> &'static Command {
-    let split = command.is(flag::SCRIPTING) && command.name == "function" && args.len() > 1;
-    if split { functions::named(args.get(1)).unwrap_or(command) } else { command }
+    if args.len() < 2 || !command.is(flag::SCRIPTING | flag::CONNECTION) {
+        return command;
+    }
+    match command.name {
+        "function" => functions::named(args.get(1)).unwrap_or(command),
+        "client" if is(args.get(1), "PAUSE") => &pause::PAUSE,
+        _ => command,
+    }
 }
 
 #[cfg(test)]

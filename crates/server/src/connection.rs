@@ -5,6 +5,7 @@
 //! ```text
 //!   io ─> batch ─> step ─> job, executor ─> ended, messages ─> io
 //!                    ├──> multi        what is queued, and what was watched
+//!                    ├──> pause        what is held back
 //!                    └──> blocking     what waits for an element, an entry, or other machines
 //! ```
 
@@ -12,7 +13,9 @@ mod batch;
 mod blocking;
 mod ended;
 mod messages;
+mod monitored;
 mod multi;
+mod pause;
 mod refusal;
 mod step;
 
@@ -24,8 +27,8 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
 pub(crate) use self::batch::{Found, find, together};
 pub(crate) use self::ended::note_slow;
-pub(crate) use self::messages::REPLY;
-use self::messages::deliver;
+pub(crate) use self::messages::{REPLY, deliver};
+pub(crate) use self::monitored::tell as tell_monitors;
 use self::step::step;
 use crate::client::Client;
 use crate::clock::now;
@@ -41,16 +44,16 @@ pub(crate) async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin, threa
     drop(attend(Parts::new(session), &mut Parser::default(), &mut stream, &thread, false).await);
 }
 
-/// Serves a connection that rests until it ends; or as long as it subscribes, and gives it back when it does not.
+/// Serves a connection that rests until it ends; or as long as it listens, and gives it back when it does not.
 pub(crate) async fn attend(
     mut parts: Parts,
     parser: &mut Parser,
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     thread: &Thread,
-    while_subscribed: bool,
+    while_it_listens: bool,
 ) -> Option<Parts> {
     let client = parts.session.client.clone();
-    while !while_subscribed || parts.session.subscriptions.any() {
+    while !while_it_listens || parts.session.listens() {
         match hear(stream, thread, &client, &mut parts.input).await {
             Heard::End => return None,
             Heard::Messages => {

@@ -3,18 +3,20 @@
 use crate::command::{Command, Env, Run};
 use crate::context::Context;
 use crate::data::{DATABASES, stored};
+use crate::engine::Tx;
 use crate::events::Noticing;
 use crate::form::flag;
 use crate::outcome::{Outcome, Stop};
 use crate::reply::Reply;
 use crate::request::Arguments;
+use crate::session::Session;
 
 /// Runs a command in a transaction.
 pub(crate) fn run(command: &Command, args: &Arguments<'_>, env: &mut Env<'_>, reply: &mut Reply) -> Outcome {
     match command.run {
         Run::Data(run) | Run::Read(run) | Run::Block(run, _) => {
-            let Env { tx, session, now, looks, .. } = env;
-            let (tx, now) = (&mut **tx, *now);
+            let Env { tx: inner, session, now, looks, .. } = env;
+            let (tx, now) = (&mut **inner, *now);
             let mut own = std::mem::take(*looks);
             own.waited = session.waited;
             own.since = std::mem::take(&mut session.since);
@@ -42,6 +44,12 @@ pub(crate) fn run(command: &Command, args: &Arguments<'_>, env: &mut Env<'_>, re
             };
             session.mismatched = looks.mismatched.take();
             session.since = std::mem::take(&mut looks.since);
+            if session.shared.tracking.any() {
+                session.flushed |= matches!(command.name, "flushall" | "flushdb");
+                if session.tracking.is_on() && command.is(flag::READ) {
+                    note_due(command, args, &**inner, session)?;
+                }
+            }
             outcome
         }
         Run::Session(run) => run(env.session, args, reply),
@@ -56,6 +64,16 @@ pub(crate) fn run(command: &Command, args: &Arguments<'_>, env: &mut Env<'_>, re
         }
         Run::Connection(_) => Err(Stop::from("ERR Command not allowed inside a transaction")),
     }
+}
+
+/// Notes when keys expire that a client has read which is told of changes.
+fn note_due(command: &Command, args: &Arguments<'_>, tx: &dyn Tx, session: &mut Session) -> Outcome {
+    for key in command.keys(args) {
+        if let Some(moment) = tx.expires(&stored(session.db, key))? {
+            session.tracking.due.push((key.to_vec(), moment));
+        }
+    }
+    Ok(())
 }
 
 /// Keys, as they are in the store, at which a client may wait for what a command puts there; and, if a client reads for a group, those of which it may take a stream away. An empty

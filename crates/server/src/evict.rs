@@ -16,13 +16,15 @@ use std::time::Duration;
 
 use tx::Keys;
 
-use crate::clock::now;
+use crate::clock::{Watch, now};
 use crate::config::Eviction;
 use crate::data::{DATABASES, GARBAGE, Head};
 use crate::engine::{Error, Excess, Result, Tx};
 use crate::evictor::Hand;
 use crate::failpoints::Step;
+use crate::latency::event;
 use crate::shared::Shared;
+use crate::touching::Touched;
 
 /// Keys that go in one transaction, at most.
 const AT_ONCE: usize = 128;
@@ -82,7 +84,7 @@ pub(crate) fn make_room(shared: &Shared, bytes: usize, tries: &mut Tries) -> boo
 pub(crate) async fn run(shared: Arc<Shared>) {
     loop {
         let policy = shared.settings().eviction;
-        if policy == Eviction::Never {
+        if policy == Eviction::Never || shared.pauses.held().is_some() {
             tokio::time::sleep(REST).await;
             continue;
         }
@@ -110,6 +112,13 @@ pub(crate) async fn run(shared: Arc<Shared>) {
 
 /// Removes what is to go, at least so many bytes, for so many milliseconds or so; some in any case, if there is any. Whether room was made.
 fn round(shared: &Shared, policy: Eviction, hand: &mut Hand, least: u64, most_ms: u64) -> Result<bool> {
+    let watch = Watch::start();
+    let made = make(shared, policy, hand, least, most_ms);
+    shared.latency.note(event::EVICTION_CYCLE, watch.nanos());
+    made
+}
+
+fn make(shared: &Shared, policy: Eviction, hand: &mut Hand, least: u64, most_ms: u64) -> Result<bool> {
     let began = now();
     let is_over = || now().saturating_sub(began) > most_ms || *shared.stop.borrow();
     // What went before gives its room first: elements of long collections.
@@ -291,6 +300,7 @@ fn remove(shared: &Shared, policy: Eviction, found: &[Candidate], most: u64) -> 
     if let Some(ticket) = ticket {
         ticket.tell();
     }
+    shared.tell_touched(Touched::Keys(gone.clone()), 0);
     if shared.readers.any_of_group() {
         gone.iter().for_each(|key| shared.readers.wake(key));
     }

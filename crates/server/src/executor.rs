@@ -98,7 +98,7 @@ impl Executor {
         recorder.transactions.add(1);
         recorder.conflicts.add(u64::saturating_sub(attempts, 1));
         if let (Some(began), Ok(())) = (began, &result) {
-            recorder.commits.add(began.nanos(), 1);
+            shared.note_commit(recorder, began.nanos());
         }
         if let Err(error @ Error::InDoubt(_)) = &result {
             for (_, job) in jobs.iter_mut() {
@@ -123,7 +123,7 @@ impl Executor {
         drop(inside);
         self.recorder.transactions.add(1);
         match result {
-            Ok(()) => self.recorder.commits.add(began.nanos(), 1),
+            Ok(()) => shared.note_commit(&self.recorder, began.nanos()),
             Err(error @ Error::InDoubt(_)) => end_in_doubt(shared, work, &error),
             Err(_) => return false,
         }
@@ -132,6 +132,8 @@ impl Executor {
 
     /// Runs `work` until it is durable; gives it back with its replies.
     pub(crate) async fn run<W: Work>(&self, work: W) -> W {
+        let stops = || *self.shared.stop.borrow();
+        let _under_way = if work.changes() { Some(self.shared.pauses.write(stops).await) } else { None };
         match &self.combiner {
             Some(combiner) if work.writes() => combiner.run(work).await,
             _ => {
@@ -257,7 +259,7 @@ impl Combiner {
             match result {
                 Ok(()) => {
                     let took = began.nanos();
-                    self.recorder.commits.add(took, 1);
+                    self.shared.note_commit(&self.recorder, took);
                     self.lately.set(self.lately.get() / 8 * 7 + took / 8);
                     some.into_iter().for_each(|one| drop(one.done.send(one.work)));
                     return;

@@ -29,6 +29,10 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             continue;
         }
         while shared.events.wants(class::EXPIRED) && shared.events.changes() == changes {
+            if shared.pauses.held().is_some() {
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
             let due = shared.events.due(now());
             let first = due.first().cloned();
             let is_all = due.len() < AT_ONCE;

@@ -63,6 +63,7 @@ fn clients(shared: &Shared) -> Lines {
         ("connected_clients", totals.connected.to_string()),
         ("blocked_clients", (shared.waiters.len() + shared.readers.len()).to_string()),
         ("maxclients", shared.settings().connections.to_string()),
+        ("tracking_clients", shared.tracking.counts()[0].to_string()),
     ]
 }
 
@@ -113,6 +114,7 @@ fn persistence(shared: &Shared) -> Lines {
 fn stats(shared: &Shared) -> Lines {
     let (totals, counts) = (shared.totals(), shared.engine.counts());
     let refused = shared.refused.load(Relaxed);
+    let [_, tracked_keys, tracked_items, tracked_prefixes] = shared.tracking.counts();
     vec![
         ("total_connections_received", totals.connections.to_string()),
         ("rejected_connections", refused.to_string()),
@@ -123,6 +125,9 @@ fn stats(shared: &Shared) -> Lines {
         ("pubsub_patterns", shared.pubsub.count(Of::Pattern).to_string()),
         ("pubsubshard_channels", shared.pubsub.count(Of::Shard).to_string()),
         ("client_output_buffer_limit_disconnections", shared.pubsub.cut_off.load(Relaxed).to_string()),
+        ("tracking_total_keys", tracked_keys.to_string()),
+        ("tracking_total_items", tracked_items.to_string()),
+        ("tracking_total_prefixes", tracked_prefixes.to_string()),
         ("total_net_input_bytes", totals.read.to_string()),
         ("total_net_output_bytes", totals.written.to_string()),
         ("acl_access_denied_auth", totals.denied.to_string()),

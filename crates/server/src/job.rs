@@ -11,13 +11,14 @@ use crate::dispatch;
 use crate::engine::{self, Error, Tx};
 use crate::events::Ticket;
 use crate::failpoints::Step;
-use crate::form::{KeysAt, flag};
+use crate::form::{KeysAt, flag, is};
 use crate::outcome::Stop;
 use crate::reply::Reply;
 use crate::request::{Batch, number};
 use crate::scripts::Long;
 use crate::session::Session;
 use crate::shared::Shared;
+use crate::touching::{Touched, Touching};
 use crate::work::{Class, Work};
 
 /// Bytes of replies from which on a batch stops, to be sent first.
@@ -70,6 +71,7 @@ pub(crate) struct Job {
     pub(crate) prefetched: bool,
     /// What is to be told when it is committed.
     ticket: Option<Ticket<Shared>>,
+    touched: Touched,
 }
 
 impl Job {
@@ -77,6 +79,7 @@ impl Job {
     pub(crate) fn batch(parts: Parts, requests: std::ops::Range<usize>) -> Self {
         let (base, db) = (parts.reply.len(), parts.session.db);
         let (from, to) = (requests.start, requests.end);
+        note_reads(&parts, requests, false);
         Self {
             parts,
             from,
@@ -89,6 +92,7 @@ impl Job {
             db,
             prefetched: false,
             ticket: None,
+            touched: Touched::Unknown,
         }
     }
 
@@ -103,6 +107,7 @@ impl Job {
         let watched = std::mem::take(&mut parts.session.watched);
         parts.session.deferred = Some(Vec::new());
         let (base, db, to) = (parts.reply.len(), parts.session.db, parts.batch.len());
+        note_reads(&parts, 0..to, true);
         Self {
             parts,
             from: 0,
@@ -115,6 +120,7 @@ impl Job {
             db,
             prefetched: false,
             ticket: None,
+            touched: Touched::Unknown,
         }
     }
 
@@ -137,6 +143,27 @@ impl Job {
             }
             Err(Stop::Engine(error)) => Err(error),
         }
+    }
+
+    /// Runs all that are to be run.
+    fn run_all(&mut self, tx: &mut dyn Tx, now: u64) -> engine::Result<()> {
+        let failpoints = self.parts.session.shared.failpoints;
+        let alone = self.exec.is_some() || self.to == self.from + 1;
+        let mut looks = Looks::new(if alone { WRITTEN_MAX } else { WRITTEN });
+        looks.whole = self.exec.is_some();
+        for at in self.from..self.to {
+            self.parts.session.script.request = at;
+            let turn = if failpoints.skips(Step::InOrder) { self.from + self.to - 1 - at } else { at };
+            self.run_one(tx, turn, now, &mut looks)?;
+            self.looks = looks.counts();
+            self.done = at + 1;
+            if self.exec.is_none() && self.parts.reply.len() - self.base > REPLY {
+                break;
+            }
+        }
+        let shared = &self.parts.session.shared;
+        self.ticket = shared.events.ticket(shared, std::mem::take(&mut looks.told));
+        Ok(())
     }
 
     /// What a transaction has published that is not to be.
@@ -195,6 +222,16 @@ impl Job {
         if let Some(ticket) = self.ticket.take() {
             ticket.tell();
         }
+        let session = &mut self.parts.session;
+        if !session.tracking.due.is_empty() {
+            let shared = session.shared.clone();
+            shared.cut_off(session.tracking.note_due(|| shared.settings().subscriber));
+        }
+        if self.parts.session.shared.tracking.any() && self.touched != Touched::Told && self.changes() {
+            let touched = std::mem::replace(&mut self.touched, Touched::Told);
+            let session = &self.parts.session;
+            session.shared.tell_touched(touched, session.client.id);
+        }
     }
 
     /// The same; and keys of lists, sorted sets and streams that were written: a client may wait for them.
@@ -222,12 +259,39 @@ impl Job {
     }
 }
 
+/// Notes the keys that a client is about to read, if it is to be told of their changes. `whole` is what stands between `MULTI` and `EXEC`.
+fn note_reads(parts: &Parts, requests: std::ops::Range<usize>, whole: bool) {
+    let Some(mode) = parts.session.tracking.mode().filter(|mode| !mode.broadcast) else { return };
+    let (mut said, mut keys) = (parts.session.tracking.said, Vec::new());
+    for at in requests {
+        let Some((_, command)) = parts.commands.get(at).copied().flatten() else { continue };
+        let args = parts.batch.arguments(at, &parts.input);
+        if command.name == "client" {
+            let word = if mode.opt_in { "YES" } else { "NO" };
+            said |= is(args.get(1), "CACHING") && is(args.get(2), word);
+            continue;
+        }
+        // What a script reads of the keys that it is given is not known before.
+        let reads = command.is(flag::READ) || matches!(command.run, Run::Script(_));
+        if reads && mode.notes(said) {
+            keys.extend(command.keys(&args));
+        }
+        said &= whole;
+    }
+    if !keys.is_empty() {
+        let shared = &parts.session.shared;
+        shared.cut_off(parts.session.tracking.note(keys.into_iter(), || shared.settings().subscriber));
+    }
+}
+
 impl Work for Job {
     fn attempt(&mut self, tx: &mut dyn Tx) -> engine::Result<()> {
         self.parts.reply.truncate(self.base);
         self.parts.session.db = self.db;
         self.forget_deferred();
         self.parts.session.script.begin();
+        self.parts.session.tracking.due.clear();
+        self.parts.session.flushed = false;
         self.ticket = None;
         self.errors = 0;
         let now = now();
@@ -237,6 +301,7 @@ impl Work for Job {
                 if tx.version(key)? != *version {
                     self.parts.reply.null_array();
                     self.done = self.to;
+                    self.touched = Touched::Keys(Vec::new());
                     return Ok(());
                 }
             }
@@ -245,27 +310,24 @@ impl Work for Job {
         if self.to - self.from > 1 && !self.prefetched {
             Self::prefetch_all(std::iter::once(&*self), tx);
         }
-        let alone = self.exec.is_some() || self.to == self.from + 1;
-        let mut looks = Looks::new(if alone { WRITTEN_MAX } else { WRITTEN });
-        looks.whole = self.exec.is_some();
-        for at in self.from..self.to {
-            let turn = if failpoints.skips(Step::InOrder) { self.from + self.to - 1 - at } else { at };
-            self.run_one(tx, turn, now, &mut looks)?;
-            self.looks = looks.counts();
-            self.done = at + 1;
-            if self.exec.is_none() && self.parts.reply.len() - self.base > REPLY {
-                break;
-            }
+        if !self.parts.session.shared.tracking.any() {
+            self.touched = Touched::Unknown;
+            return self.run_all(tx, now);
         }
-        let shared = &self.parts.session.shared;
-        self.ticket = shared.events.ticket(shared, std::mem::take(&mut looks.told));
-        Ok(())
+        let mut touching = Touching::new(tx);
+        let ran = self.run_all(&mut touching, now);
+        self.touched = if self.parts.session.flushed { Touched::All } else { touching.touched() };
+        ran
     }
-
     fn writes(&self) -> bool {
         // What was watched is looked at with the rest, or it could change in between.
         let commands = &self.parts.commands[self.from..self.to];
         self.exec.is_some() || commands.iter().flatten().any(|(_, command)| command.is(flag::WRITE | flag::MAY_WRITE))
+    }
+
+    fn changes(&self) -> bool {
+        let commands = &self.parts.commands[self.from..self.to];
+        commands.iter().flatten().any(|(_, command)| command.is(flag::WRITE | flag::MAY_WRITE))
     }
 
     fn is_alone(&self) -> bool {
@@ -316,6 +378,7 @@ impl Work for Job {
 
     fn flushed(&mut self) {
         self.ticket = None;
+        self.touched = Touched::All;
         self.parts.reply.truncate(self.base);
         self.parts.reply.ok();
         self.done = self.to;
@@ -334,6 +397,9 @@ impl Work for Job {
 
     fn fail(&mut self, error: &Error) {
         self.ticket = None;
+        if !matches!(error, Error::InDoubt(_)) {
+            self.touched = Touched::Keys(Vec::new());
+        }
         self.forget_deferred();
         self.parts.reply.truncate(self.base);
         self.parts.session.db = self.db;

@@ -17,11 +17,13 @@
 //! | `script`, `functions` | scripts in Lua, each in one transaction; libraries of functions, which are data |
 //! | `dispatch`, `command` | runs a command, whichever way it is run; what a command is |
 //! | `session`, `context` | a connection, and what it has queued; what a command on data has |
-//! | `reaper`, `evict`, `expired`, `info`, `http` | what goes on beside requests: elements without an owner, keys that go or have gone, and what people are told |
+//! | `reaper`, `evict`, `expired`, `tracked`, `info`, `http` | what goes on beside requests: elements without an owner, keys that go or have gone, and what people are told |
 //! | `shared` | what all connections have in common: all that follows |
 //! | `work` | what the executor runs, and how much of it at one time |
 //! | `events`, `evictor` | keyspace notifications; what is known of keys to choose those that go |
 //! | `remove` | what is too much for one transaction goes in steps, which no client sees |
+//! | `tracking`, `touching` | which clients are told of which keys that change; a transaction that notes what it changes |
+//! | `monitors`, `pauses`, `latency`, `acl_log` | clients that are told of every command; until when commands are held back; what took long; what users were refused |
 //! | `users`, `scripts`, `waiters`, `readers`, `cursors`, `slowlog`, `metrics` | what users may do; scripts that are known, or run long; clients that wait for an element, or for an entry of a stream; where scans go on; what was slow; what is counted |
 //! | `pubsub`, `client`, `topic` | which clients subscribe to what; what others may know of a connection, and what is yet to be sent to it |
 //! | `config` | what the server is to do |
@@ -75,6 +77,7 @@
 
 #![forbid(unsafe_code)]
 
+mod acl_log;
 mod attempt;
 mod client;
 mod clock;
@@ -103,11 +106,14 @@ mod http;
 mod info;
 mod io;
 mod job;
+mod latency;
 mod line;
 mod memcached;
 mod metrics;
+mod monitors;
 mod numbers;
 mod outcome;
+mod pauses;
 mod pubsub;
 mod random;
 pub mod rdb;
@@ -128,6 +134,9 @@ mod slowlog;
 mod thread;
 mod tls;
 mod topic;
+mod touching;
+mod tracked;
+mod tracking;
 pub mod tree;
 mod users;
 mod waiters;

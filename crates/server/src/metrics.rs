@@ -33,6 +33,20 @@ impl Durations {
 }
 
 /// One writer: no read-modify-write.
+/// Classes of how long requests take: up to 1024 ns, and twice as long each time; the last one has all that is longer.
+pub(crate) const TIME_CLASSES: usize = 21;
+
+pub(crate) fn time_class(nanos: u64) -> usize {
+    let over = nanos.saturating_sub(1) >> 10;
+    ((u64::BITS - over.leading_zeros()) as usize).min(TIME_CLASSES - 1)
+}
+
+/// The most nanoseconds that a class tells of, as Redis' histograms have them: two digits of them are right.
+pub(crate) fn time_class_end(class: usize) -> u64 {
+    let end = 1024 << class;
+    end + end / 128 - 1
+}
+
 fn add(counter: &AtomicU64, by: u64) {
     counter.store(counter.load(Relaxed).wrapping_add(by), Relaxed);
 }
@@ -50,6 +64,8 @@ macro_rules! counters {
             pub(crate) commits: Durations,
             /// Calls of each command, in their order.
             pub(crate) calls: Vec<Counter>,
+            /// How long they took, by classes.
+            pub(crate) times: Vec<[Counter; TIME_CLASSES]>,
         }
 
         impl Recorder {
@@ -60,6 +76,7 @@ macro_rules! counters {
                     replies: Durations::default(),
                     commits: Durations::default(),
                     calls: (0..commands).map(|_| Counter::default()).collect(),
+                    times: (0..commands).map(|_| Default::default()).collect(),
                 }
             }
 
@@ -183,6 +200,14 @@ pub(crate) struct Counted {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_are_of_the_first_class_that_is_long_enough() {
+        for (nanos, class) in [(0, 0), (1024, 0), (1025, 1), (2048, 1), (2049, 2), (1 << 30, 20), (u64::MAX, 20)] {
+            assert_eq!(time_class(nanos), class, "{nanos}");
+        }
+        assert_eq!([0, 1, 4, 5, 6, 7].map(|class| time_class_end(class) / 1000), [1, 2, 16, 33, 66, 132]);
+    }
 
     #[test]
     fn threads_are_added_up() {

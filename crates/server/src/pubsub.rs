@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize};
 use parking_lot::{Mutex, RwLock};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::client::{Client, Item, Message, Put};
+use crate::client::{Client, Item, Message, Put, listens};
 use crate::clock::now;
 use crate::config::SubscriberLimit;
 use crate::glob;
@@ -74,7 +74,7 @@ impl PubSub {
         let (limit, now) = (limit(), now());
         let _turn = self.turns[xxh3_64(channel) as usize % TURNS].lock();
         for (client, pattern) in &receivers {
-            let item = Item { message: message.clone(), pattern: pattern.clone() };
+            let item = Item::Message { message: message.clone(), pattern: pattern.clone() };
             match client.inbox.put(item, limit, now) {
                 Put::First => client.wake(),
                 Put::Behind => {}
@@ -209,7 +209,7 @@ impl Subscriptions {
             return;
         }
         if !self.any() {
-            self.client.inbox.open();
+            self.client.inbox.open(listens::SUBSCRIBES);
         }
         let name = Name::from(name);
         self.all.add(of, &name, &self.client);
@@ -227,7 +227,7 @@ impl Subscriptions {
             self.tell();
         }
         if !self.any() {
-            self.client.inbox.close();
+            self.client.inbox.close(listens::SUBSCRIBES);
         }
     }
 
@@ -238,7 +238,7 @@ impl Subscriptions {
             }
         }
         (self.bytes, self.cost) = (0, 0);
-        self.client.inbox.close();
+        self.client.inbox.close(listens::SUBSCRIBES);
         self.tell();
     }
 
@@ -247,16 +247,21 @@ impl Subscriptions {
         self.client.state.lock().subscribed = subscribed;
     }
 
-    /// Writes messages that have come before this moment, until the reply has so many bytes. What was published while it was unsubscribed is left out.
-    pub(crate) fn hear(&self, reply: &mut Reply, most: usize) {
+    /// Writes what has come before this moment, until the reply has so many bytes; what may come before an answer, if it is `early`. What was published while it was
+    /// unsubscribed is left out.
+    pub(crate) fn hear(&self, reply: &mut Reply, most: usize, early: bool) {
         for _ in 0..self.client.inbox.len() {
             if reply.size() >= most {
                 return;
             }
-            let Some(item) = self.client.inbox.take() else { return };
-            let known = match &item.pattern {
-                Some(pattern) => self.names(Of::Pattern).contains(pattern),
-                None => self.names(item.message.to).contains(&*item.message.channel),
+            let Some(item) = self.client.inbox.take(early) else { return };
+            let known = match &item {
+                Item::Message { pattern: Some(pattern), .. } => self.names(Of::Pattern).contains(pattern),
+                Item::Message { message, .. } => self.names(message.to).contains(&*message.channel),
+                Item::Line(_) => self.client.inbox.is(listens::MONITORS),
+                // With version 2 an array that was not asked for would be taken for an answer, unless it is a message.
+                Item::Changed(_) => reply.three || self.any(),
+                Item::Broken(_) => reply.three,
             };
             if known {
                 item.say(reply);

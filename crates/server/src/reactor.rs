@@ -66,6 +66,8 @@ struct Reactor {
     /// When this round began: in milliseconds of Unix time, and by the thread's own clock.
     moment: u64,
     began: u64,
+    /// Writes of this round are under way, for who begins a pause.
+    under_way: Option<usize>,
     /// The jobs that were found to want a transaction that reads, or one that writes, in this round.
     reads: Group,
     writes: Group,
@@ -92,6 +94,7 @@ pub(crate) async fn run(thread: Rc<Thread>, desk: Rc<Desk>) {
         round: 0,
         moment: 0,
         began: 0,
+        under_way: None,
         reads: Group::default(),
         writes: Group::default(),
     };
@@ -141,6 +144,9 @@ impl Reactor {
         }
         self.commit(false, cx);
         self.commit(true, cx);
+        if let Some(at) = self.under_way.take() {
+            self.thread.shared.pauses.leave(at);
+        }
         if self.next.is_empty() {
             self.next = turn; // its room
         }
@@ -220,8 +226,15 @@ impl Reactor {
     fn end_who_must(&mut self) {
         for at in self.desk.take_ended() {
             // The connection there now may be another one.
-            if matches!(&self.places[at], Place::Taken(slot) if slot.client.must_end()) {
-                self.leave(at);
+            match self.places.get_mut(at) {
+                Some(Place::Taken(slot)) if slot.client.must_end() => self.leave(at),
+                // There is something to be told.
+                Some(Place::Taken(slot)) => {
+                    if !std::mem::replace(&mut slot.queued, true) {
+                        self.next.push(at);
+                    }
+                }
+                _ => {}
             }
         }
     }
@@ -254,6 +267,11 @@ impl Reactor {
     fn take_in(&mut self, at: usize) -> Asked {
         let Some(Place::Taken(slot)) = self.places.get_mut(at) else { return Asked::Nothing };
         let Some(parts) = &mut slot.parts else { return Asked::Nothing };
+        if slot.client.inbox.has_some() {
+            parts.batch.clear();
+            parts.commands.clear();
+            return Asked::Other(Found { malformed: None, full: slot.full, seen: parts.input.len() });
+        }
         if !slot.full {
             let mut scratch = self.thread.scratch.borrow_mut();
             match slot.line.read_now(&mut scratch) {
@@ -288,6 +306,8 @@ impl Reactor {
         }
         // Beside a script that runs long each may have to wait, and others must not.
         let plain = found.malformed.is_none() && !parts.session.closing && !self.thread.shared.scripts.any_long();
+        // What is held back has to wait, too.
+        let plain = plain && !self.thread.shared.pauses.any();
         if !plain || connection::together(parts, 0) < parts.batch.len() {
             return Asked::Other(found);
         }
@@ -296,8 +316,17 @@ impl Reactor {
 
     /// Requests on data: with those of others, or alone if they are many.
     fn join(&mut self, at: usize, writes: bool, cx: &mut Context<'_>) {
+        if writes && self.under_way.is_none() {
+            self.under_way = self.thread.shared.pauses.enter();
+        }
         let Some(Place::Taken(slot)) = self.places.get_mut(at) else { return };
         let Some(parts) = slot.parts.take() else { return };
+        if writes && self.under_way.is_none() {
+            // A pause has begun just now.
+            let found = Found { malformed: None, full: slot.full, seen: parts.input.len() };
+            slot.parts = Some(parts);
+            return self.go_on(at, Rest { found, from: 0, written: 0, began: self.began }, cx);
+        }
         let (requests, bytes) = (parts.batch.len(), parts.input.len());
         let mut job = Job::batch(parts, 0..requests);
         let most = TOGETHER_BYTES.min(self.thread.shared.engine.together_max());
@@ -350,6 +379,8 @@ impl Reactor {
         thread.recorder.batches.add(1);
         job.count();
         connection::note_slow(&job.parts, 0..job.done, thread, took);
+        connection::tell_monitors(&mut job.parts, 0..job.done);
+        job.parts.session.tracking.said = false;
         let Some(Place::Taken(slot)) = self.places.get_mut(at) else { return false };
         let all = job.done == job.parts.batch.len();
         let reply = job.parts.reply.bytes();
@@ -428,6 +459,9 @@ async fn go_on(mut slot: Box<ConnSlot>, mut parts: Parts, rest: Rest, thread: Rc
     while more && !parts.session.closing {
         (parts, more) = connection::turn(parts, parser, line, &thread).await;
     }
+    if !parts.session.closing {
+        connection::deliver(&mut parts);
+    }
     write(line, &thread, client, &mut parts.reply).await.ok()?;
     thread.recorder.replies.add(thread.tick() - rest.began, 1);
     if parts.session.closing {
@@ -435,7 +469,7 @@ async fn go_on(mut slot: Box<ConnSlot>, mut parts: Parts, rest: Rest, thread: Rc
         return None;
     }
     connection::take_answered(&mut parts, parser);
-    if parts.session.subscriptions.any() {
+    if parts.session.listens() {
         // Messages come at any time: it stays a task as long as it subscribes.
         parts = connection::attend(parts, parser, line, &thread, true).await?;
     }

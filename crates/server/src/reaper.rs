@@ -10,10 +10,11 @@ use std::time::Duration;
 
 use tx::Keys;
 
-use crate::clock::now;
+use crate::clock::{Watch, now};
 use crate::data::{DUE, ELEMENTS, GARBAGE, Head, PARTS};
 use crate::engine::{Error, Result, Tx};
 use crate::failpoints::Step;
+use crate::latency::event;
 use crate::shared::Shared;
 
 /// Elements that one transaction removes.
@@ -27,8 +28,18 @@ const REST: Duration = Duration::from_secs(10);
 pub(crate) async fn run(shared: Arc<Shared>) {
     let mut rest = PAUSE;
     loop {
+        if shared.pauses.held().is_some() {
+            tokio::time::sleep(PAUSE).await;
+            continue;
+        }
         let worker = shared.clone();
-        let worked = tokio::task::spawn_blocking(move || step(&worker, now())).await;
+        let worked = tokio::task::spawn_blocking(move || {
+            let began = Watch::start();
+            let worked = step(&worker, now());
+            worker.latency.note(event::EXPIRE_CYCLE, began.nanos());
+            worked
+        })
+        .await;
         if matches!(worked, Ok(Ok(_))) {
             rest = PAUSE;
         }

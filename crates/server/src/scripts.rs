@@ -245,12 +245,21 @@ pub(crate) struct Running {
     pub(crate) waited: u64,
     /// Keys as they are in the store, at which a client may wait.
     pub(crate) woken: BTreeSet<Vec<u8>>,
+    /// The number of the transaction's request that runs; and lines about commands of scripts, with the numbers of these, for clients that monitor.
+    pub(crate) request: usize,
+    pub(crate) lines: Vec<(usize, Vec<u8>)>,
+    /// Bytes of these, and of those that there were too many of.
+    pub(crate) lines_bytes: usize,
 }
 
 impl Running {
     /// The transaction begins, or begins again.
     pub(crate) fn begin(&mut self) {
         (self.leaves, self.began, self.passed, self.waited) = (false, None, 0, 0);
+        (self.request, self.lines_bytes) = (0, 0);
+        if !self.lines.is_empty() {
+            self.lines = Vec::new();
+        }
         if !self.woken.is_empty() {
             self.woken.clear();
         }

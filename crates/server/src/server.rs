@@ -187,6 +187,7 @@ impl Server {
                 tokio::task::spawn_local(crate::reaper::run(shared.clone()));
                 tokio::task::spawn_local(crate::expired::run(shared.clone()));
                 tokio::task::spawn_local(crate::evict::run(shared.clone()));
+                tokio::task::spawn_local(crate::tracked::run(shared.clone()));
             }
             if let Some(http) = http {
                 tokio::task::spawn_local(crate::http::serve(http, shared.clone()));

@@ -4,14 +4,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use crate::acl_log::{Entry, Reason, Within};
 use crate::client::{Client, State};
+use crate::clock::now;
+use crate::form::Form;
 use crate::metrics::Recorder;
+use crate::monitors::Monitoring;
 use crate::pubsub::Subscriptions;
 use crate::reply::Reply;
 use crate::request::Batch;
 use crate::shared::Shared;
 use crate::topic::Of;
-use crate::users::User;
+use crate::tracking::Tracking;
+use crate::users::{Denied, User};
 
 /// What a connection has.
 pub(crate) struct Session {
@@ -37,6 +42,11 @@ pub(crate) struct Session {
     pub(crate) subscriptions: Subscriptions,
     /// Of the scripts in its transaction.
     pub(crate) script: crate::scripts::Running,
+    /// Whether it monitors, and of which keys it is told.
+    pub(crate) monitoring: Monitoring,
+    pub(crate) tracking: Tracking,
+    /// Its transaction has emptied a database.
+    pub(crate) flushed: bool,
     /// What is published between `MULTI` and `EXEC`, while that runs: it goes out when all is durable.
     pub(crate) deferred: Option<Vec<Publication>>,
 }
@@ -67,6 +77,8 @@ pub(crate) struct Queued {
     pub(crate) commands: Vec<usize>,
     /// One was refused: so is `EXEC`.
     pub(crate) broken: bool,
+    /// One may write.
+    pub(crate) writes: bool,
 }
 
 impl Session {
@@ -76,6 +88,8 @@ impl Session {
         client.known.store(user.is_some(), Relaxed);
         let replies = Replies::On;
         let subscriptions = Subscriptions::new(shared.pubsub.clone(), client.clone());
+        let monitoring = Monitoring::new(shared.monitors.clone(), client.clone());
+        let tracking = Tracking::new(shared.tracking.clone(), client.clone());
         Self {
             shared,
             recorder,
@@ -91,6 +105,9 @@ impl Session {
             mismatched: false,
             since: crate::readers::Since::default(),
             subscriptions,
+            monitoring,
+            tracking,
+            flushed: false,
             script: crate::scripts::Running::default(),
             deferred: None,
         }
@@ -101,6 +118,26 @@ impl Session {
         self.client.state.lock().user = user.name.clone();
         self.client.known.store(true, Relaxed);
         self.user = Some(user);
+    }
+
+    /// Keeps in `ACL LOG` that its user has no right to a command, which may be named by two words.
+    pub(crate) fn note_denied(&self, denied: Denied<'_>, within: Within, command: &Form, second: Option<&str>) {
+        let (reason, object) = match denied {
+            Denied::Command => {
+                let name = second.map_or(command.name.to_owned(), |second| format!("{}|{second}", command.name));
+                (Reason::Command, name.into_bytes())
+            }
+            Denied::Key(key) => (Reason::Key, key.to_vec()),
+            Denied::Channel(channel) => (Reason::Channel, channel.to_vec()),
+        };
+        let user = self.user.as_ref().map_or_else(String::new, |user| user.name.clone());
+        self.note_refused(reason, within, object, user);
+    }
+
+    pub(crate) fn note_refused(&self, reason: Reason, within: Within, object: Vec<u8>, user: String) {
+        let at = now();
+        let client = self.client.line(at, self.shared.commands);
+        self.shared.acl_log.push(Entry { count: 1, reason, within, object, user, at, client });
     }
 
     /// Takes the rules that hold now, if users have changed; a client whose user is gone or off is out.
@@ -127,6 +164,11 @@ impl Session {
         !reply.three && self.subscriptions.any()
     }
 
+    /// Whether there is, or may come, something that its client has not asked for: it needs a task.
+    pub(crate) fn listens(&self) -> bool {
+        self.subscriptions.any() || self.monitoring.is_on() || self.client.inbox.has_some()
+    }
+
     /// Publishes what a transaction has, which is durable now.
     pub(crate) fn publish_deferred(&mut self) {
         for one in self.deferred.take().unwrap_or_default() {
@@ -140,6 +182,8 @@ impl Session {
         self.multi = None;
         self.watched.clear();
         self.subscriptions.clear();
+        self.monitoring.end();
+        self.tracking.end();
         if self.replies != Replies::Skip {
             self.replies = Replies::On;
         }

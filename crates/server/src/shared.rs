@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, RwLock};
 
+use crate::acl_log::AclLog;
 use crate::client::Client;
 use crate::clock::now;
 use crate::config::{Chunks, Settings};
@@ -18,7 +19,10 @@ use crate::evictor::Evictor;
 use crate::failpoints::Failpoints;
 use crate::form::Catalogue;
 use crate::group::Group;
-use crate::metrics::{Counted, Recorder, Totals};
+use crate::latency::{Latency, event};
+use crate::metrics::{Counted, Recorder, TIME_CLASSES, Totals};
+use crate::monitors::Monitors;
+use crate::pauses::Pauses;
 use crate::pubsub::PubSub;
 use crate::random::{Random, RandomSeed};
 use crate::readers::Readers;
@@ -26,6 +30,8 @@ use crate::remove::{self, Gate, Hiding, Inside, Site};
 use crate::scripts::{End, Scripts};
 use crate::slowlog::SlowLog;
 use crate::topic::Of;
+use crate::touching::Touched;
+use crate::tracking::Trackers;
 use crate::users::Users;
 use crate::waiters::Waiters;
 use crate::work::Elsewhere;
@@ -74,6 +80,11 @@ pub(crate) struct Shared {
     /// Connections refused because there were too many.
     pub(crate) refused: AtomicU64,
     pub(crate) slow: SlowLog,
+    pub(crate) acl_log: AclLog,
+    pub(crate) pauses: Pauses,
+    pub(crate) latency: Latency,
+    pub(crate) monitors: Arc<Monitors>,
+    pub(crate) tracking: Arc<Trackers>,
     /// The servers of which this is one.
     pub(crate) group: Option<Arc<Group>>,
     pub(crate) events: Events,
@@ -141,6 +152,11 @@ impl Shared {
             reaped: AtomicU64::new(0),
             refused: AtomicU64::new(0),
             slow: SlowLog::default(),
+            acl_log: AclLog::default(),
+            pauses: Pauses::default(),
+            latency: Latency::default(),
+            monitors: Arc::default(),
+            tracking: Arc::default(),
             group,
             events,
             evictor,
@@ -169,6 +185,31 @@ impl Shared {
     /// Puts a message into the inboxes of all that subscribe; returns to how many subscriptions it went.
     pub(crate) fn publish(&self, to: Of, channel: &[u8], payload: &[u8]) -> usize {
         self.pubsub.publish(to, channel, payload, || self.settings().subscriber)
+    }
+
+    /// Ends clients that do not read what they are told.
+    pub(crate) fn cut_off(&self, clients: Vec<Arc<Client>>) {
+        clients.iter().for_each(|client| self.pubsub.cut_off(client));
+    }
+
+    /// A transaction is committed that has changed these keys, `by` this client, or by 0.
+    pub(crate) fn tell_touched(&self, touched: Touched, by: u64) {
+        // Behind the commit: see `tracking`.
+        if !self.tracking.any() {
+            return;
+        }
+        let limit = self.settings().subscriber;
+        self.cut_off(match touched {
+            Touched::Told => return,
+            Touched::Keys(keys) if keys.is_empty() => return,
+            Touched::Keys(keys) => self.tracking.changed(&keys, by, limit),
+            Touched::Unknown | Touched::All => self.tracking.all_changed(limit),
+        });
+    }
+
+    /// Tells clients that monitor that a command was run.
+    pub(crate) fn tell_monitors(&self, line: Vec<u8>) {
+        self.cut_off(self.monitors.tell(line, self.settings().subscriber, now()));
     }
 
     /// Any number: for commands that take a random element, not for secrets.
@@ -207,6 +248,24 @@ impl Shared {
 
     pub(crate) fn client_id(&self) -> u64 {
         self.next_client.fetch_add(1, Relaxed)
+    }
+
+    /// Requests of the command of that number, by classes of how long they took.
+    pub(crate) fn times(&self, number: usize) -> [u64; TIME_CLASSES] {
+        let mut all = [0; TIME_CLASSES];
+        for recorder in &self.recorders {
+            let of = recorder.times.get(number).into_iter().flatten();
+            all.iter_mut().zip(of).for_each(|(all, one)| *all += one.get());
+        }
+        all
+    }
+
+    /// A transaction that wrote is durable: so long it took, in nanoseconds.
+    pub(crate) fn note_commit(&self, recorder: &Recorder, took: u64) {
+        recorder.commits.add(took, 1);
+        if self.engine.is_slow() {
+            self.latency.note(event::SYNC, took);
+        }
     }
 
     pub(crate) fn totals(&self) -> Totals {

@@ -49,6 +49,14 @@ struct Pattern {
     write: bool,
 }
 
+/// What a user has no right to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Denied<'b> {
+    Command,
+    Key(&'b [u8]),
+    Channel(&'b [u8]),
+}
+
 /// A rule that is none.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -201,14 +209,26 @@ impl User {
         self.commands.get(number).is_some_and(|may| *may)
     }
 
-    pub(crate) fn may_touch(&self, command: &Form, args: &Arguments<'_>) -> bool {
+    /// Why it may not run a command that fits these arguments.
+    pub(crate) fn denial<'b>(&self, number: usize, command: &Form, args: &Arguments<'b>) -> Option<Denied<'b>> {
+        if !self.may_run(number) && !command.is(flag::NO_AUTH) {
+            return Some(Denied::Command);
+        }
+        if let Some(key) = self.denied_key(command, args) {
+            return Some(Denied::Key(key));
+        }
+        self.denied_channel(command, args).filter(|_| command.is(flag::PUBSUB)).map(Denied::Channel)
+    }
+
+    /// The first key that a command must not touch.
+    fn denied_key<'b>(&self, command: &Form, args: &Arguments<'b>) -> Option<&'b [u8]> {
         if self.keys.iter().any(|pattern| pattern.glob == b"*" && pattern.read && pattern.write) {
-            return true;
+            return None;
         }
         // Any key may be one of those that a pattern leads to.
         let reads_others = matches!(command.name, "sort" | "sort_ro") && sort::reads_others(args);
         if reads_others && !self.keys.iter().any(|pattern| pattern.glob == b"*" && pattern.read) {
-            return false;
+            return Some(args.get(1));
         }
         // Most commands that write tell something of what was there, or read other keys.
         let writes = command.is(flag::WRITE | flag::MAY_WRITE);
@@ -217,7 +237,7 @@ impl User {
             let may = |p: &Pattern| (p.write || !writes) && (p.read || !reads) && glob::matches(&p.glob, key);
             self.keys.iter().any(may)
         };
-        command.keys(args).into_iter().all(fits)
+        command.keys(args).into_iter().find(|key| !fits(key))
     }
 
     /// The rules that make this user.
@@ -251,17 +271,17 @@ impl User {
         self.all_channels || self.channels.iter().any(fits)
     }
 
-    /// The same for all channels of a command.
-    pub(crate) fn may_hear_all(&self, command: &Form, args: &Arguments<'_>) -> bool {
+    /// The first channel of a command that it must not use.
+    fn denied_channel<'b>(&self, command: &Form, args: &Arguments<'b>) -> Option<&'b [u8]> {
         let (of, count) = match command.name {
             "publish" => (Of::Channel, 1),
             "spublish" => (Of::Shard, 1),
             "subscribe" => (Of::Channel, usize::MAX),
             "psubscribe" => (Of::Pattern, usize::MAX),
             "ssubscribe" => (Of::Shard, usize::MAX),
-            _ => return true,
+            _ => return None,
         };
-        args.from(1).take(count).all(|name| self.may_hear(of, name))
+        args.from(1).take(count).find(|name| !self.may_hear(of, name))
     }
 
     pub(crate) fn patterns(&self) -> String {

@@ -16,6 +16,11 @@ pub(crate) trait Work: Any + Send {
     /// Whether any of them writes.
     fn writes(&self) -> bool;
 
+    /// Whether it may change something: not so of one that writes only so that nothing changes beside it.
+    fn changes(&self) -> bool {
+        self.writes()
+    }
+
     /// Whether it asks for versions, which what others have written in the same transaction has not.
     fn is_alone(&self) -> bool;
 

@@ -1,19 +1,24 @@
 //! Commands about the connection itself.
 
+use std::sync::Arc;
+
 use super::flag::{ADMIN, CONNECTION, DANGEROUS, FAST, HEARING, NO_AUTH, NO_MULTI, NOW};
 use super::{Command, Outcome, SYNTAX, int, is, session};
-use crate::client::Client;
+use crate::acl_log::Within;
+use crate::client::{Client, listens};
 use crate::clock::now;
 use crate::data::DATABASES;
 use crate::reply::Reply;
 use crate::request::Arguments;
 use crate::session::{Replies, Session};
+use crate::users::{Denied, User};
 
 pub(super) const COMMANDS: &[Command] = &[
     session("auth", -2, FAST | CONNECTION | NO_AUTH | NO_MULTI, auth),
     session("client", -2, CONNECTION, client),
     session("echo", 2, FAST | CONNECTION, echo),
     session("hello", -1, FAST | CONNECTION | NO_AUTH | NO_MULTI, hello),
+    session("monitor", 1, ADMIN | DANGEROUS, super::tracking::monitor),
     session("ping", -1, FAST | CONNECTION | HEARING, ping),
     session("quit", -1, FAST | CONNECTION | HEARING | NO_AUTH | NOW, quit),
     session("reset", 1, FAST | CONNECTION | HEARING | NO_AUTH | NOW, reset),
@@ -73,16 +78,17 @@ fn auth(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
     if args.len() == 2 && s.shared.users.whoever().is_some() {
         return Err("ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?".into());
     }
-    enter(s, name, password)?;
+    enter(s, args.get(0), name, password)?;
     reply.ok();
     Ok(())
 }
 
-fn enter(s: &mut Session, name: &[u8], password: &[u8]) -> Outcome {
+fn enter(s: &mut Session, command: &[u8], name: &[u8], password: &[u8]) -> Outcome {
     let user = std::str::from_utf8(name).ok().and_then(|name| s.shared.users.enter(name, password));
     let Some(user) = user else {
         s.recorder.denied.add(1);
         tracing::warn!("{}: a wrong user name or password", s.client.addr);
+        super::acl_log::note_log_in(s, command, name);
         return Err("WRONGPASS invalid username-password pair or user is disabled.".into());
     };
     s.become_user(user);
@@ -104,7 +110,7 @@ fn hello(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
     while at < args.len() {
         match args.get(at) {
             o if is(o, "AUTH") && at + 2 < args.len() => {
-                enter(s, args.get(at + 1), args.get(at + 2))?;
+                enter(s, args.get(0), args.get(at + 1), args.get(at + 2))?;
                 at += 3;
             }
             o if is(o, "SETNAME") && at + 1 < args.len() => {
@@ -149,15 +155,23 @@ fn client_name(text: &[u8]) -> Outcome<String> {
     Ok(name.ok_or("ERR Client names cannot contain spaces, newlines or special characters.")?.to_owned())
 }
 
+/// What is about other clients is for those who may run all that is for administrators.
+pub(super) fn refuse_others(s: &Session, word: &'static str) -> Outcome {
+    let may = |user: &Arc<User>| super::COMMANDS.iter().enumerate().all(|(at, c)| !c.is(OTHERS) || user.may_run(at));
+    if s.user.as_ref().is_some_and(may) {
+        return Ok(());
+    }
+    if let Some((_, command)) = super::find(b"client") {
+        let within = if s.deferred.is_some() { Within::Multi } else { Within::Nothing };
+        s.note_denied(Denied::Command, within, command, Some(word));
+    }
+    Err("NOPERM this user has no permissions to run the 'client' command about other connections".into())
+}
+
 fn client(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
     let what = args.get(1).to_ascii_lowercase();
-    let about_others = matches!(&what[..], b"list" | b"kill");
-    let admin = s
-        .user
-        .as_ref()
-        .is_some_and(|user| super::COMMANDS.iter().enumerate().all(|(at, c)| !c.is(OTHERS) || user.may_run(at)));
-    if about_others && !admin {
-        return Err("NOPERM this user has no permissions to run the 'client' command about other connections".into());
+    if let Some(word) = ["kill", "list", "no-evict", "unpause"].into_iter().find(|word| what == word.as_bytes()) {
+        refuse_others(s, word)?;
     }
     match (&what[..], args.len()) {
         (b"id", 2) => reply.int(s.client.id as i64),
@@ -202,8 +216,14 @@ fn client(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
             _ => return Err(SYNTAX.into()),
         },
         (b"no-evict" | b"no-touch", 3) => reply.ok(),
-        (b"unpause", 2) => reply.ok(),
-        (b"trackinginfo" | b"getredir", 2) => reply.int(-1),
+        (b"unpause", 2) => {
+            s.shared.pauses.end();
+            reply.ok();
+        }
+        (b"caching", 3) => return super::tracking::caching(s, args.get(2), reply),
+        (b"getredir", 2) => reply.int(super::tracking::redirection(s)),
+        (b"tracking", 3..) => return super::tracking::tracking(s, args, reply),
+        (b"trackinginfo", 2) => super::tracking::info(s, reply),
         _ => {
             let what = args.get(1).escape_ascii();
             return Err(
@@ -252,7 +272,7 @@ impl Listed {
         match self {
             Self::All => true,
             Self::Some(ids) => ids.contains(&client.id),
-            Self::Subscribing(subscribes) => client.inbox.is_open() == *subscribes,
+            Self::Subscribing(subscribes) => client.inbox.is(listens::SUBSCRIBES) == *subscribes,
             Self::Nobody => false,
         }
     }

@@ -36,7 +36,7 @@ fn subscribe(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply, of: Of) -
 
 fn unsubscribe(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply, of: Of) -> Outcome {
     // What has come before is told before.
-    s.subscriptions.hear(reply, usize::MAX);
+    s.subscriptions.hear(reply, usize::MAX, false);
     let word = ["unsubscribe", "punsubscribe", "sunsubscribe"][of as usize];
     let names: Vec<Vec<u8>> = match args.len() {
         1 => s.subscriptions.names(of).iter().map(|name| name.to_vec()).collect(),

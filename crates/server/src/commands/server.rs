@@ -14,6 +14,7 @@ use crate::reply::Reply;
 use crate::request::Arguments;
 use crate::session::Session;
 use crate::slowlog::LEN_MAX;
+use crate::tracking::KEYS_MAX;
 use crate::users::User;
 
 pub(super) const COMMANDS: &[Command] = &[
@@ -184,10 +185,13 @@ fn settings(s: &Session) -> Vec<(&'static str, String)> {
         ("appendfsync", "always".to_owned()),
         ("appendonly", "yes".to_owned()),
         ("acl-pubsub-default", "resetchannels".to_owned()),
+        ("acllog-max-len", s.shared.acl_log.len_max.load(Relaxed).to_string()),
         ("client-output-buffer-limit", output_limits(now.subscriber)),
         ("client-query-buffer-limit", now.request.to_string()),
         ("databases", crate::data::DATABASES.to_string()),
         ("busy-reply-threshold", now.script_time.as_millis().to_string()),
+        ("latency-monitor-threshold", s.shared.latency.threshold.load(Relaxed).to_string()),
+        ("latency-tracking", if s.shared.latency.counts.load(Relaxed) { "yes" } else { "no" }.to_owned()),
         ("lua-time-limit", now.script_time.as_millis().to_string()),
         ("maxclients", now.connections.to_string()),
         ("maxmemory", now.memory.to_string()),
@@ -200,6 +204,7 @@ fn settings(s: &Session) -> Vec<(&'static str, String)> {
         ("save", String::new()),
         ("slowlog-log-slower-than", s.shared.slow.threshold.load(Relaxed).to_string()),
         ("slowlog-max-len", s.shared.slow.len_max.load(Relaxed).to_string()),
+        ("tracking-table-max-keys", s.shared.tracking.keys_max.load(Relaxed).to_string()),
         ("timeout", now.idle.as_secs().to_string()),
     ]
 }
@@ -240,12 +245,25 @@ struct Change {
     settings: Settings,
     slower: Option<i64>,
     slow_max: Option<u64>,
+    acl_log_max: Option<u64>,
+    latency_threshold: Option<u64>,
+    latency_counts: Option<bool>,
+    tracked_keys_max: Option<u64>,
     password: Option<String>,
 }
 
 impl Change {
     fn of(settings: Settings) -> Self {
-        Self { settings, slower: None, slow_max: None, password: None }
+        Self {
+            settings,
+            slower: None,
+            slow_max: None,
+            acl_log_max: None,
+            latency_threshold: None,
+            latency_counts: None,
+            tracked_keys_max: None,
+            password: None,
+        }
     }
 
     fn carry_out(self, s: &Session) {
@@ -255,6 +273,18 @@ impl Change {
         }
         if let Some(len) = self.slow_max {
             s.shared.slow.len_max.store(len, Relaxed);
+        }
+        if let Some(len) = self.acl_log_max {
+            s.shared.acl_log.len_max.store(len, Relaxed);
+        }
+        if let Some(ms) = self.latency_threshold {
+            s.shared.latency.threshold.store(ms, Relaxed);
+        }
+        if let Some(counts) = self.latency_counts {
+            s.shared.latency.counts.store(counts, Relaxed);
+        }
+        if let Some(keys) = self.tracked_keys_max {
+            s.shared.tracking.keys_max.store(keys, Relaxed);
         }
         if let Some(password) = self.password {
             s.shared.users.set_default_password(&password);
@@ -311,6 +341,27 @@ fn set(s: &Session, change: &mut Change, name: &[u8], value: &[u8]) -> Outcome {
             let len = crate::request::number(value).and_then(|len| u64::try_from(len).ok());
             let len = len.ok_or_else(|| bad("argument must be between 0 and 9223372036854775807 inclusive"))?;
             change.slow_max = Some(len.min(LEN_MAX));
+        }
+        b"acllog-max-len" => {
+            let len = crate::request::number(value).and_then(|len| u64::try_from(len).ok());
+            let len = len.ok_or_else(|| bad("argument must be between 0 and 9223372036854775807 inclusive"))?;
+            change.acl_log_max = Some(len.min(crate::acl_log::LEN_MAX));
+        }
+        b"latency-monitor-threshold" => {
+            let ms = crate::request::number(value).and_then(|ms| u64::try_from(ms).ok());
+            let ms = ms.ok_or_else(|| bad("argument must be between 0 and 9223372036854775807 inclusive"))?;
+            change.latency_threshold = Some(ms);
+        }
+        b"latency-tracking" => match value {
+            o if is(o, "yes") => change.latency_counts = Some(true),
+            o if is(o, "no") => change.latency_counts = Some(false),
+            _ => return Err(bad("argument must be 'yes' or 'no'").into()),
+        },
+        b"tracking-table-max-keys" => {
+            let keys = crate::request::number(value).and_then(|keys| u64::try_from(keys).ok());
+            let keys = keys.filter(|keys| (1..=KEYS_MAX).contains(keys));
+            let keys = keys.ok_or_else(|| bad(&format!("argument must be between 1 and {KEYS_MAX} inclusive")))?;
+            change.tracked_keys_max = Some(keys);
         }
         b"requirepass" => {
             change.password = Some(std::str::from_utf8(value).map_err(|_| bad("it is no text"))?.to_owned());
@@ -490,7 +541,8 @@ fn acl(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
             reply.bulk(&password.as_bytes()[..digits]);
         }
         (b"save" | b"load", 2) => reply.ok(), // they are always saved
-        (b"log", _) => reply.array(0),
+        (b"log", 2 | 3) => return super::acl_log::log(s, args, reply),
+        (b"dryrun", 4..) => return super::acl_log::dry_run(s, args, reply),
         _ => {
             let what = args.get(1).escape_ascii();
             return Err(

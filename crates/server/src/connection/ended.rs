@@ -1,13 +1,20 @@
 //! What is left to do when requests have run: their errors are answers, and those that took long are kept in the log.
 
-use crate::command::Run;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::command::{Command, Run};
+use crate::form::flag;
 use crate::job::{Parts, text};
+use crate::latency::event;
+use crate::metrics::time_class;
 use crate::outcome::Stop;
 use crate::reply::Reply;
+use crate::request::Arguments;
 use crate::thread::Thread;
 
 /// Keeps requests that took long, together, in the log of those. What waits for others is not slow.
 pub(crate) fn note_slow(parts: &Parts, requests: std::ops::Range<usize>, thread: &Thread, took: u64) {
+    note_times(parts, requests.clone(), thread, took);
     let log = &thread.shared.slow;
     if !log.is_slow(took) {
         return;
@@ -20,8 +27,35 @@ pub(crate) fn note_slow(parts: &Parts, requests: std::ops::Range<usize>, thread:
             "config" => args.from(1).any(|arg| arg.eq_ignore_ascii_case(b"requirepass")),
             _ => false,
         };
-        if command.is_at_once(&args) || !matches!(command.run, Run::Block(..) | Run::Read(_) | Run::Await(_)) {
+        if !waits(command, &args) {
             log.push(took, &args, secret, &parts.session.client);
+        }
+    }
+}
+
+/// What waits for others says nothing about this server.
+fn waits(command: &Command, args: &Arguments<'_>) -> bool {
+    matches!(command.run, Run::Block(..) | Run::Read(_) | Run::Await(_)) && !command.is_at_once(args)
+}
+
+/// Counts how long requests took, together, by their commands.
+fn note_times(parts: &Parts, requests: std::ops::Range<usize>, thread: &Thread, took: u64) {
+    let latency = &thread.shared.latency;
+    let (counts, is_long) = (latency.counts.load(Relaxed), latency.is_long(took));
+    if !counts && !is_long {
+        return;
+    }
+    let class = time_class(took);
+    for at in requests {
+        let Some((number, command)) = parts.commands.get(at).copied().flatten() else { continue };
+        if waits(command, &parts.batch.arguments(at, &parts.input)) {
+            continue;
+        }
+        if counts && let Some(times) = thread.recorder.times.get(number) {
+            times[class].add(1);
+        }
+        if is_long {
+            latency.note(if command.is(flag::FAST) { event::FAST_COMMAND } else { event::COMMAND }, took);
         }
     }
 }

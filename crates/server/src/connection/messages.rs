@@ -5,18 +5,25 @@ use crate::job::Parts;
 /// Bytes of replies that are gathered before they are written.
 pub(crate) const REPLY: usize = 64 << 10;
 
-/// Writes some of the messages that have come to the reply.
-pub(super) fn deliver(parts: &mut Parts) {
-    if parts.session.subscriptions.any() {
-        parts.session.subscriptions.hear(&mut parts.reply, REPLY);
+/// Writes some of what has come to the reply: messages, lines of `MONITOR`, keys that have changed. Every request that has run is answered in it.
+pub(crate) fn deliver(parts: &mut Parts) {
+    if parts.session.client.inbox.has_some() {
+        parts.session.subscriptions.hear(&mut parts.reply, REPLY, false);
+    }
+}
+
+/// The same, all of it.
+pub(super) fn deliver_all(parts: &mut Parts) {
+    if parts.session.client.inbox.has_some() {
+        parts.session.subscriptions.hear(&mut parts.reply, usize::MAX, false);
     }
 }
 
 /// Messages that came before the answer was known come before it, whether or not that is to be heard: also what a request has published to itself.
 pub(super) fn hear_first(parts: &mut Parts) {
-    if parts.session.subscriptions.any() && parts.session.client.inbox.has_some() {
+    if parts.session.client.inbox.has_messages() {
         let answer = parts.reply.split_off(parts.mark);
-        parts.session.subscriptions.hear(&mut parts.reply, usize::MAX);
+        parts.session.subscriptions.hear(&mut parts.reply, usize::MAX, true);
         parts.mark = parts.reply.len();
         parts.reply.raw(&answer);
     }

@@ -2,6 +2,7 @@
 
 use super::ended::{note_slow, outcome_of};
 use super::messages::hear_first;
+use super::monitored::tell_from;
 use crate::command::Command;
 use crate::commands::{self, COMMANDS};
 use crate::data::stored;
@@ -32,6 +33,7 @@ pub(super) fn queue(mut parts: Parts, at: usize, number: usize, command: &'stati
         return parts;
     }
     queued.batch.push_copy(&args);
+    queued.writes |= super::pause::writes(command);
     queued.commands.push(number);
     parts.session.client.state.lock().queued = Some(queued.batch.len());
     parts.reply.simple("QUEUED");
@@ -78,8 +80,14 @@ pub(super) async fn exec(mut parts: Parts, thread: &Thread) -> Parts {
             return Parts { input, batch, commands, ..inner };
         }
     }
+    let (db, told) = (inner.session.db, inner.session.tracking.is_on());
     let mut job = thread.executor.run(Job::exec(inner)).await;
     job.wake();
+    if !told && job.parts.session.tracking.is_on() {
+        // Keys that it has read behind `CLIENT TRACKING ON` were not noted.
+        thread.shared.cut_off(job.parts.session.tracking.forget_all(thread.shared.settings().subscriber));
+    }
+    tell_from(&mut job.parts, 0..job.done, db);
     hear_first(&mut job.parts);
     job.parts.session.publish_deferred();
     job.count();

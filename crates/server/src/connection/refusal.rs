@@ -1,9 +1,11 @@
 //! Why a request is not even tried.
 
+use crate::acl_log::Within;
 use crate::command::{Command, Run, Special};
-use crate::form::flag;
+use crate::form::{Fit, flag};
 use crate::request::Arguments;
 use crate::session::Session;
+use crate::users::Denied;
 
 /// Why a request is not even tried.
 pub(super) fn refusal(session: &Session, number: usize, command: &Command, args: &Arguments<'_>) -> Option<String> {
@@ -23,22 +25,30 @@ pub(super) fn refusal(session: &Session, number: usize, command: &Command, args:
     {
         return Some(group.refusal());
     }
-    if !user.may_run(number) && !command.is(flag::NO_AUTH) {
-        return Some(format!("NOPERM this user has no permissions to run the '{}' command", command.name));
-    }
-    if !user.may_touch(command, args) {
-        return Some("NOPERM this user has no permissions to access one of the keys used as arguments".to_owned());
-    }
-    if command.is(flag::PUBSUB) && !user.may_hear_all(command, args) {
-        return Some("NOPERM this user has no permissions to access one of the channels used as arguments".to_owned());
-    }
-    None
+    Some(match user.denial(number, command, args)? {
+        Denied::Command => format!("NOPERM this user has no permissions to run the '{}' command", command.name),
+        Denied::Key(_) => "NOPERM this user has no permissions to access one of the keys used as arguments".to_owned(),
+        Denied::Channel(_) => {
+            "NOPERM this user has no permissions to access one of the channels used as arguments".to_owned()
+        }
+    })
+}
+
+/// Keeps a request that was refused in `ACL LOG`, if its user has no right to it.
+pub(super) fn note(session: &Session, number: usize, command: &Command, args: &Arguments<'_>) {
+    let Fit::Fits(second) = command.fit(args) else { return };
+    let Some(user) = &session.user else { return };
+    let Some(denied) = user.denial(number, command, args) else { return };
+    let within = if session.multi.is_some() { Within::Multi } else { Within::Nothing };
+    session.note_denied(denied, within, command, second);
 }
 
 /// Whether only the server that leads may answer it. `EXEC` answers for itself: what was queued was refused.
 fn is_about_data(command: &Command) -> bool {
     use Run::{Await, Block, Connection, Data, Read, Script};
-    matches!(command.run, Data(_) | Read(_) | Block(..) | Await(_) | Script(_) | Connection(Special::Watch))
+    // Whom it holds up is each server's own.
+    let pauses = command.name == "client";
+    !pauses && matches!(command.run, Data(_) | Read(_) | Block(..) | Await(_) | Script(_) | Connection(Special::Watch))
         || matches!(command.name, "publish" | "spublish")
 }
 

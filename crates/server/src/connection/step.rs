@@ -6,9 +6,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::batch::together;
 use super::ended::{note_slow, outcome_of};
-use super::messages::hear_first;
-use super::refusal::{only_hears, refusal, unknown};
-use super::{blocking, multi};
+use super::messages::{deliver_all, hear_first};
+use super::monitored::{tell as tell_monitors, tell_of_one};
+use super::refusal::{self, only_hears, refusal, unknown};
+use super::{blocking, multi, pause};
 use crate::command::{Run, Special};
 use crate::form::flag;
 use crate::job::{Job, Parts, REPLY_MAX};
@@ -23,10 +24,18 @@ pub(super) async fn step(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     thread: &Thread,
 ) -> (Parts, usize) {
-    if parts.session.subscriptions.any() {
-        parts.session.subscriptions.hear(&mut parts.reply, usize::MAX);
+    deliver_all(&mut parts);
+    let pauses = &thread.shared.pauses;
+    if pauses.any() {
+        parts = pause::wait(parts, at, stream, thread).await;
+        if parts.session.closing {
+            return (parts, at);
+        }
     }
-    let to = together(&parts, at);
+    let mut to = together(&parts, at);
+    if pauses.any() {
+        to = pause::free(&parts, at, to).max(at);
+    }
     let recorder = &thread.recorder;
     let began = thread.tick();
     parts.mark = parts.reply.len();
@@ -36,6 +45,8 @@ pub(super) async fn step(
         recorder.batches.add(1);
         job.count();
         note_slow(&job.parts, at..job.done, thread, thread.tick() - began);
+        tell_monitors(&mut job.parts, at..job.done);
+        job.parts.session.tracking.said = false;
         hear_first(&mut job.parts);
         return (job.parts, job.done);
     }
@@ -59,6 +70,10 @@ pub(super) async fn step(
         if skipped {
             parts.reply.truncate(parts.mark);
         }
+    }
+    // `CLIENT CACHING` is about the next request, or the transaction that begins with it.
+    if parts.session.multi.is_none() && command.is_none_or(|command| command.name != "client") {
+        parts.session.tracking.said = false;
     }
     parts.session.replies = match (before, parts.session.replies) {
         (_, Replies::SkipNext) => Replies::Skip,
@@ -93,6 +108,9 @@ async fn alone(
     };
     let (Some((number, command)), None) = (found, refused.as_ref()) else {
         thread.recorder.errors.add(1);
+        if let Some((number, command)) = found {
+            refusal::note(&parts.session, number, command, &args);
+        }
         if let Some(queued) = &mut parts.session.multi {
             queued.broken = true;
         }
@@ -105,7 +123,12 @@ async fn alone(
         return multi::queue(parts, at, number, command);
     }
     parts.ran = true;
-    match command.run {
+    // Of one that waits clients that monitor are told when it begins.
+    let waits = matches!(command.run, Run::Block(..) | Run::Await(_) | Run::Read(_)) && !command.is_at_once(&args);
+    if waits {
+        tell_of_one(&parts, command, &args);
+    }
+    parts = match command.run {
         Run::Read(_) if !command.is_at_once(&args) => blocking::read(parts, at, stream, thread).await,
         Run::Data(_) | Run::Read(_) => {
             let mut job = thread.executor.run(Job::batch(parts, at..at + 1)).await;
@@ -132,5 +155,9 @@ async fn alone(
         Run::Connection(Special::Watch) => multi::watch(parts, at, thread),
         Run::Block(_, timeout) => blocking::wait(parts, at, timeout, stream, thread).await,
         Run::Await(run) => blocking::ask_again(parts, at, run, stream, thread).await,
+    };
+    if !waits {
+        tell_monitors(&mut parts, at..at + 1);
     }
+    parts
 }

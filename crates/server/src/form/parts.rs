@@ -9,6 +9,7 @@ type Parts = &'static [(&'static str, i32)];
 const ACL: Parts = &[
     ("cat", -2),
     ("deluser", -3),
+    ("dryrun", -4),
     ("genpass", -2),
     ("getuser", 3),
     ("list", 2),
@@ -20,6 +21,7 @@ const ACL: Parts = &[
     ("whoami", 2),
 ];
 const CLIENT: Parts = &[
+    ("caching", 3),
     ("getname", 2),
     ("getredir", 2),
     ("id", 2),
@@ -28,9 +30,11 @@ const CLIENT: Parts = &[
     ("list", -2),
     ("no-evict", 3),
     ("no-touch", 3),
+    ("pause", -3),
     ("reply", 3),
     ("setinfo", 4),
     ("setname", 3),
+    ("tracking", -3),
     ("trackinginfo", 2),
     ("unpause", 2),
 ];
@@ -47,6 +51,8 @@ const FUNCTION: Parts = &[
     ("restore", -3),
     ("stats", 2),
 ];
+const LATENCY: Parts =
+    &[("doctor", 2), ("graph", 3), ("help", 2), ("histogram", -2), ("history", 3), ("latest", 2), ("reset", -2)];
 const OBJECT: Parts = &[("encoding", 3), ("freq", 3), ("help", 2), ("idletime", 3), ("refcount", 3)];
 const PUBSUB: Parts =
     &[("channels", -2), ("help", 2), ("numpat", 2), ("numsub", -2), ("shardchannels", -2), ("shardnumsub", -2)];
@@ -64,6 +70,7 @@ fn of(command: &Form) -> Option<Parts> {
         "command" => COMMAND,
         "config" => CONFIG,
         "function" => FUNCTION,
+        "latency" => LATENCY,
         "object" => OBJECT,
         "pubsub" => PUBSUB,
         "script" => SCRIPT,

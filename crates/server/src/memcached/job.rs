@@ -14,6 +14,7 @@ use crate::metrics::Recorder;
 use crate::outcome::Stop;
 use crate::reply::Reply;
 use crate::shared::Shared;
+use crate::touching::{Touched, Touching};
 use crate::work::{Class, Work};
 
 /// Bytes of replies from which on a batch stops, to be sent first.
@@ -51,6 +52,7 @@ pub(super) struct Job {
     versionless: Option<Vec<u8>>,
     /// What was in the reply before.
     base: usize,
+    touched: Touched,
 }
 
 impl Job {
@@ -69,6 +71,7 @@ impl Job {
             forced: false,
             versionless: None,
             base,
+            touched: Touched::Unknown,
         }
     }
 
@@ -106,7 +109,11 @@ impl Job {
     }
 
     /// Tells clients that read streams for groups: what was written may stand where a stream was.
-    pub(super) fn wake(&self) {
+    pub(super) fn wake(&mut self) {
+        // Also of one that was run once more for a version.
+        if self.forced || self.requests().any(|one| one.writes()) {
+            self.parts.shared.tell_touched(std::mem::replace(&mut self.touched, Touched::Told), 0);
+        }
         let readers = &self.parts.shared.readers;
         if !readers.any_of_group() {
             return;
@@ -154,6 +161,28 @@ impl Job {
     }
 }
 
+impl Job {
+    /// Runs all that are to be run.
+    fn run_all(&mut self, tx: &mut dyn Tx, now: u64) -> engine::Result<()> {
+        for at in self.from..self.to {
+            match self.run_one(tx, at, now) {
+                // On its own, next time.
+                Err(Error::Conflict(_)) if !self.turn.writable && at > self.from => break,
+                Err(error) => {
+                    self.found = !self.turn.writable && matches!(error, Error::Conflict(_));
+                    return Err(error);
+                }
+                Ok(()) => {}
+            }
+            self.done = at + 1;
+            if self.parts.reply.len() - self.base > REPLY {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
 /// The end of the requests from `from` on that can be one transaction. A request that tells the version of an item reads it where nothing is written; if it
 /// writes the item itself, no other one's answer is to be written again.
 fn together(parts: &Parts, from: usize) -> usize {
@@ -180,22 +209,17 @@ impl Work for Job {
         }
         let now = now();
         self.prefetch(tx);
-        for at in self.from..self.to {
-            match self.run_one(tx, at, now) {
-                // On its own, next time.
-                Err(Error::Conflict(_)) if !self.turn.writable && at > self.from => break,
-                Err(error) => {
-                    self.found = !self.turn.writable && matches!(error, Error::Conflict(_));
-                    return Err(error);
-                }
-                Ok(()) => {}
-            }
-            self.done = at + 1;
-            if self.parts.reply.len() - self.base > REPLY {
-                break;
-            }
+        if !self.parts.shared.tracking.any() {
+            self.touched = Touched::Unknown;
+            return self.run_all(tx, now);
         }
-        Ok(())
+        let mut touching = Touching::new(tx);
+        let ran = self.run_all(&mut touching, now);
+        // What is run once more for its version alone writes nothing.
+        if self.settling.is_none() {
+            self.touched = touching.touched();
+        }
+        ran
     }
 
     fn writes(&self) -> bool {
@@ -224,6 +248,10 @@ impl Work for Job {
 
     fn class(&self) -> Class {
         if self.requests().any(|one| one.verb == Verb::FlushAll) { Class::Flush } else { Class::Data }
+    }
+
+    fn flushed(&mut self) {
+        self.touched = Touched::All;
     }
 
     fn end_in_doubt(&mut self, error: &Error) {

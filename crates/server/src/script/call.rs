@@ -6,14 +6,19 @@ use super::args::{Raised, number};
 use super::convert::Answer;
 use super::numbers::general;
 use super::state::{Ended, MEMORY, State};
+use crate::acl_log::Within;
+use crate::clock::micros;
 use crate::command::{Command, Env, Run};
 use crate::dispatch;
 use crate::engine;
 use crate::form::Fit;
 use crate::form::flag;
+use crate::monitors::{By, is_told, line};
 use crate::outcome::Stop;
 use crate::reply::Reply;
 use crate::request::{Arguments, Batch};
+use crate::session::Session;
+use crate::users::Denied;
 
 /// The commands of a script while it runs.
 pub(super) struct Caller<'c, 'e> {
@@ -29,9 +34,11 @@ pub(super) struct Caller<'c, 'e> {
 const UNKNOWN: &str = "ERR Unknown Redis command called from script";
 /// Bytes of an argument besides its own.
 const ARGUMENT: usize = 64;
+/// Bytes of commands of one transaction's scripts that `MONITOR` is told of.
+const LINES: usize = 8 << 20;
 
 /// Commands that Redis keeps from scripts, besides those that the connection itself runs.
-const NOT_IN_SCRIPTS: [&str; 17] = [
+const NOT_IN_SCRIPTS: [&str; 19] = [
     "acl",
     "auth",
     "bgrewriteaof",
@@ -41,6 +48,8 @@ const NOT_IN_SCRIPTS: [&str; 17] = [
     "discard",
     "function",
     "hello",
+    "latency",
+    "monitor",
     "multi",
     "quit",
     "reset",
@@ -72,6 +81,21 @@ fn no_room() -> engine::Error {
     engine::Error::Limit(text.to_owned())
 }
 
+/// Clients that monitor are told of it when all is committed; of the first commands only, if they are very many.
+fn note_line(session: &mut Session, command: &Command, args: &Arguments<'_>) {
+    if !session.shared.monitors.any() || !is_told(command, args) {
+        return;
+    }
+    let running = &mut session.script;
+    let bytes = args.from(0).map(|arg| arg.len() + ARGUMENT).sum::<usize>();
+    running.lines_bytes += bytes;
+    if running.lines_bytes <= LINES {
+        running.lines.push((running.request, line(micros(), session.db, By::Script, args)));
+    } else if running.lines_bytes - bytes <= LINES {
+        tracing::warn!("{}: MONITOR is not told of all commands of a script, which has very many", session.client.addr);
+    }
+}
+
 impl<'c, 'e> Caller<'c, 'e> {
     pub(super) fn new(env: &'c mut Env<'e>, state: &'c State, read_only: bool) -> Self {
         Self { env, state, read_only, failed: None, batch: Batch::default(), reply: Reply::up_to(MEMORY) }
@@ -95,25 +119,26 @@ impl<'c, 'e> Caller<'c, 'e> {
 
     /// Why a command is not even tried.
     fn refusal(&self, number: usize, command: &Command, args: &Arguments<'_>) -> Option<&'static str> {
-        match command.fit(args) {
-            Fit::Fits(_) => {}
+        let second = match command.fit(args) {
+            Fit::Fits(second) => second,
             Fit::Count(_) => return Some("ERR Wrong number of args calling Redis command from script"),
             Fit::Unknown(_) => return Some(UNKNOWN),
-        }
+        };
         if !is_for_scripts(command) {
             return Some("ERR This Redis command is not allowed from script");
         }
         let Some(user) = &self.env.session.user else { return Some("NOAUTH Authentication required.") };
-        if !user.may_run(number) && !command.is(flag::NO_AUTH) {
-            return Some("ERR The user executing the script can't run this command or subcommand");
-        }
-        if !user.may_touch(command, args) {
-            return Some(
-                "ERR The user executing the script can't access at least one of the keys mentioned in the command arguments",
-            );
-        }
-        if command.is(flag::PUBSUB) && !user.may_hear_all(command, args) {
-            return Some("ERR The user executing the script can't publish to the channel mentioned in the command");
+        if let Some(denied) = user.denial(number, command, args) {
+            self.env.session.note_denied(denied, Within::Script, command, second);
+            return Some(match denied {
+                Denied::Command => "ERR The user executing the script can't run this command or subcommand",
+                Denied::Key(_) => {
+                    "ERR The user executing the script can't access at least one of the keys mentioned in the command arguments"
+                }
+                Denied::Channel(_) => {
+                    "ERR The user executing the script can't publish to the channel mentioned in the command"
+                }
+            });
         }
         if self.read_only && (command.is(flag::WRITE) || matches!(command.name, "publish" | "spublish")) {
             return Some("ERR Write commands are not allowed from read-only scripts.");
@@ -145,6 +170,7 @@ impl<'c, 'e> Caller<'c, 'e> {
         {
             return refused(&format!("ERR {text}"));
         }
+        note_line(&mut *self.env.session, command, &args);
         self.reply.clear();
         self.reply.three = self.state.three.get();
         let (db, writes) = (self.env.session.db, command.is(flag::WRITE));
@@ -187,10 +213,6 @@ impl<'c, 'e> Caller<'c, 'e> {
         let found =
             self.env.commands.find(args.get(0)).filter(|(_, command)| !matches!(command.fit(&args), Fit::Unknown(_)));
         let (number, command) = found.ok_or_else(|| wrong("ERR Invalid command passed to redis.acl_check_cmd()"))?;
-        Ok(self.env.session.user.as_ref().is_some_and(|user| {
-            (user.may_run(number) || command.is(flag::NO_AUTH))
-                && user.may_touch(command, &args)
-                && (!command.is(flag::PUBSUB) || user.may_hear_all(command, &args))
-        }))
+        Ok(self.env.session.user.as_ref().is_some_and(|user| user.denial(number, command, &args).is_none()))
     }
 }

@@ -4,9 +4,13 @@
 //! `CAIRN_SEED` runs one seed, `CAIRN_ROUNDS` that many rounds of each.
 
 mod events;
+mod latency;
+mod monitors;
 mod objects;
 mod places;
+mod rights;
 mod streams;
+mod tracking;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -117,7 +121,7 @@ impl Client {
                 bytes.truncate(len as usize);
                 Value::Bulk(bytes)
             }
-            '*' | '~' => Value::Many(kind, (0..len).map(|_| self.receive()).collect()),
+            '*' | '~' | '>' => Value::Many(kind, (0..len).map(|_| self.receive()).collect()),
             '%' => Value::Many(kind, (0..2 * len).map(|_| self.receive()).collect()),
             _ => Value::Line(kind, text),
         }

@@ -64,7 +64,7 @@ impl Store {
             Self::Kv => Box::new(Kv::new(kv::Options::new().pool(pool).open_or_create(path).unwrap())),
             Self::Slow => {
                 let engine = Box::new(Kv::new(kv::Options::new().pool(pool).open_or_create(path).unwrap()));
-                Box::new(Around { engine, run: |tx: &mut dyn Tx, run: Run<'_>| run(tx), slow: true })
+                Box::new(Around { engine, run: |tx: &mut dyn Tx, run: Run<'_>| run(tx), slow: true, at_read: None })
             }
             Self::Tree => {
                 let options = tree::Options::new().bytes(8 << 20).pool(pool);
@@ -81,17 +81,22 @@ struct Around<F> {
     run: F,
     /// No thread waits for a commit itself.
     slow: bool,
+    /// Called in each transaction that only reads, when it has begun.
+    at_read: Option<AtCommit>,
 }
 
 impl<F: Fn(&mut dyn Tx, Run<'_>) -> Result<()> + Send + Sync + 'static> Around<F> {
     fn boxed(engine: Box<dyn Engine>, run: F) -> Box<dyn Engine> {
-        Box::new(Self { engine, run, slow: false })
+        Box::new(Self { engine, run, slow: false, at_read: None })
     }
 }
 
 impl<F: Fn(&mut dyn Tx, Run<'_>) -> Result<()> + Send + Sync + 'static> Engine for Around<F> {
     fn read(&self, run: Run<'_>) -> Result<()> {
-        self.engine.read(run)
+        self.engine.read(&mut |tx| {
+            self.at_read.iter().for_each(|at_read| at_read());
+            run(tx)
+        })
     }
     fn write(&self, run: Run<'_>) -> Result<()> {
         self.engine.write(&mut |tx| (self.run)(tx, run))
@@ -177,6 +182,12 @@ pub fn scarce(engine: Box<dyn Engine>, no_room: NoRoom) -> Box<dyn Engine> {
             Ok(())
         }))
     })
+}
+
+/// A store of which the test hears when transactions that only read have begun.
+pub fn read_slowly(engine: Box<dyn Engine>, at_read: AtCommit) -> Box<dyn Engine> {
+    let run = |tx: &mut dyn Tx, run: Run<'_>| run(tx);
+    Box::new(Around { engine, run, slow: false, at_read: Some(at_read) })
 }
 
 /// What is called where a transaction that has changed something is about to be committed: not those that the server begins now and then, and finds nothing to do in.

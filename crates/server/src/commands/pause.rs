@@ -1,0 +1,61 @@
+//! `CLIENT PAUSE`: from its answer on nothing that it holds back takes effect.
+
+use super::connection::refuse_others;
+use super::{Command, Form, KeysAt, Outcome, Run, SYNTAX, Stop, WaitLimit, is};
+use crate::clock::now;
+use crate::form::flag::CONNECTION;
+use crate::pauses::{Held, LONGEST};
+use crate::reply::Reply;
+use crate::request::{Arguments, number};
+use crate::session::Session;
+
+/// How much longer than a script may run it is waited for writes that have begun before, in milliseconds.
+const GRACE: u64 = 10_000;
+
+/// Runs apart from the rest of `CLIENT`: it waits.
+pub(super) static PAUSE: Command =
+    Command { form: Form { name: "client", arity: -2, flags: CONNECTION, keys: KeysAt::None }, run: Run::Await(pause) };
+
+/// `since` is when the pause began.
+fn pause(s: &Session, args: &Arguments<'_>, since: &mut Option<u64>, reply: &mut Reply) -> Outcome<WaitLimit> {
+    let pauses = &s.shared.pauses;
+    let begun = match since {
+        Some(begun) => *begun,
+        None => {
+            refuse_others(s, "pause")?;
+            let (what, until) = asked(args)?;
+            pauses.begin(what, until);
+            *since.insert(now())
+        }
+    };
+    reply.ok();
+    if pauses.writes() == 0 {
+        return Ok(WaitLimit::Enough);
+    }
+    let limit = s.shared.settings().script_time.as_millis() as u64 + GRACE;
+    if now().saturating_sub(begun) > limit {
+        return Err(Stop::from(
+            "ERR the pause holds, but writes that began before it have not ended; next: CLIENT PAUSE again, or SCRIPT KILL",
+        ));
+    }
+    Ok(WaitLimit::For(std::time::Duration::from_millis(2 * limit)))
+}
+
+fn asked(args: &Arguments<'_>) -> Outcome<(Held, u64)> {
+    let what = match args.len() {
+        3 => Held::All,
+        4 if is(args.get(3), "WRITE") => Held::Writes,
+        4 if is(args.get(3), "ALL") => Held::All,
+        4 => return Err("ERR CLIENT PAUSE mode must be WRITE or ALL".into()),
+        _ => return Err(SYNTAX.into()),
+    };
+    let ms = number(args.get(2)).ok_or("ERR timeout is not an integer or out of range")?;
+    let ms = u64::try_from(ms).map_err(|_| "ERR timeout is negative")?;
+    if ms > LONGEST {
+        return Err(format!(
+            "ERR timeout is longer than {LONGEST} ms, the longest pause; next: pause again before it ends"
+        )
+        .into());
+    }
+    Ok((what, now() + ms))
+}

@@ -1,0 +1,200 @@
+//! `CLIENT PAUSE`: what is held back, until when, and what goes on.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+use pmem::DomainChoice;
+
+use crate::support::{Client, Reply, Running, Store, start, told, until, usual};
+
+const STORES: [Store; 3] = [Store::Kv, Store::Tree, Store::Slow];
+
+fn count(client: &mut Client, key: &str) -> i64 {
+    match client.ask(&["GET", key]) {
+        Reply::Bulk(text) => String::from_utf8(text).unwrap().parse().unwrap(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// From the answer on no write takes effect, whichever thread it is on and whatever it was when the pause began.
+#[test]
+fn no_write_takes_effect_behind_the_answer() {
+    for store in STORES {
+        let running = Running::on(store, DomainChoice::Emulated);
+        let mut admin = running.client();
+        admin.ask(&["SET", "n", "0"]);
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for kind in 0..6 {
+                let (running, over) = (&running, &over);
+                scope.spawn(move || {
+                    let mut client = running.client();
+                    while !over.load(SeqCst) {
+                        match kind {
+                            0 | 1 => drop(client.ask(&["INCR", "n"])),
+                            2 => drop(client.ask(&["EVAL", "return redis.call('incr', KEYS[1])", "1", "n"])),
+                            3 => {
+                                client.ask(&["MULTI"]);
+                                client.ask(&["INCR", "n"]);
+                                client.ask(&["EXEC"]);
+                            }
+                            4 => {
+                                (0..20).for_each(|_| client.send(b"INCR n\r\n"));
+                                (0..20).for_each(|_| drop(client.reply()));
+                            }
+                            _ => {
+                                // Those that wait are served by writes of others.
+                                client.ask(&["RPUSH", "l", "x"]);
+                                client.ask(&["BLPOP", "l", "0"]);
+                                client.ask(&["INCR", "n"]);
+                            }
+                        }
+                    }
+                });
+            }
+            for round in 0..20 {
+                let before = count(&mut admin, "n");
+                until("writes go on", || count(&mut admin, "n") > before);
+                let all = round % 4 == 3;
+                let words =
+                    if all { vec!["CLIENT", "PAUSE", "100"] } else { vec!["CLIENT", "PAUSE", "60000", "WRITE"] };
+                assert_eq!(admin.ask(&words), Reply::ok());
+                if all {
+                    continue; // nothing can be asked, and it ends by itself
+                }
+                let held = count(&mut admin, "n");
+                for _ in 0..100 {
+                    assert_eq!(count(&mut admin, "n"), held, "{store:?}, round {round}");
+                }
+                assert_eq!(admin.ask(&["CLIENT", "UNPAUSE"]), Reply::ok());
+            }
+            over.store(true, SeqCst);
+        });
+    }
+}
+
+/// A write that is under way is waited for.
+#[test]
+fn the_answer_comes_behind_writes_that_began_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let (stands, goes) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(true)));
+    let (at, may) = (stands.clone(), goes.clone());
+    let at_commit = Box::new(move || {
+        if !may.load(SeqCst) {
+            at.store(true, SeqCst);
+            until("it may go on", || may.load(SeqCst));
+        }
+    });
+    let engine = told(Store::Kv.open(dir.path().join("store"), pmem::Options::new()), at_commit);
+    let server = start(None, usual(), engine);
+    let [mut writer, mut admin] = [0; 2].map(|_| Client::to(server.redis()[0]));
+    assert_eq!(writer.ask(&["SET", "a", "1"]), Reply::ok());
+    goes.store(false, SeqCst);
+    writer.send(b"SET a 2\r\n");
+    until("it stands before its commit", || stands.load(SeqCst));
+    admin.send(b"CLIENT PAUSE 60000 WRITE\r\n");
+    admin.0.get_ref().set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    assert!(admin.try_reply().is_none(), "it is waited for");
+    admin.0.get_ref().set_read_timeout(Some(crate::support::WAIT_LIMIT)).unwrap();
+    goes.store(true, SeqCst);
+    assert_eq!([admin.reply(), writer.reply()], [Reply::ok(), Reply::ok()]);
+    assert_eq!(count(&mut admin, "a"), 2);
+    writer.send(b"SET a 3\r\n");
+    assert_eq!(count(&mut admin, "a"), 2);
+    drop((writer, admin));
+    server.stop();
+    server.join().unwrap();
+}
+
+#[test]
+fn reads_and_transactions_that_read_go_on() {
+    for store in STORES {
+        let running = Running::on(store, DomainChoice::Emulated);
+        let (mut admin, mut client, mut held) = (running.client(), running.client(), running.client());
+        client.ask(&["SET", "a", "1"]);
+        client.ask(&["MULTI"]);
+        client.ask(&["GET", "a"]);
+        assert_eq!(admin.ask(&["CLIENT", "PAUSE", "60000", "WRITE"]), Reply::ok());
+        assert_eq!(client.ask(&["EXEC"]), Reply::Array(vec![Reply::text("1")]));
+        for words in [
+            &["GET", "a"][..],
+            &["PING"],
+            &["EVAL_RO", "return 1", "0"],
+            &["MULTI"],
+            &["GET", "a"],
+            &["EXEC"],
+            &["INFO"],
+        ] {
+            assert!(!matches!(client.ask(words), Reply::Error(_)), "{words:?}");
+        }
+        // What is refused is refused at once, and what comes in front of a write is answered.
+        client.ask(&["SET", "a"]).error();
+        held.send(b"PING\r\nGET a\r\nSET a 2\r\nGET a\r\n");
+        assert_eq!([held.reply(), held.reply()], [Reply::Simple("PONG".to_owned()), Reply::text("1")]);
+        assert_eq!(client.ask(&["GET", "a"]), Reply::text("1"));
+        assert_eq!(admin.ask(&["CLIENT", "UNPAUSE"]), Reply::ok());
+        assert_eq!([held.reply(), held.reply()], [Reply::ok(), Reply::text("2")]);
+        // Within a transaction it holds others back.
+        for words in [&["MULTI"][..], &["CLIENT", "PAUSE", "60000", "WRITE"], &["SET", "a", "3"]] {
+            client.ask(words);
+        }
+        assert_eq!(client.ask(&["EXEC"]), Reply::Array(vec![Reply::ok(), Reply::ok()]));
+        held.send(b"INCR a\r\n");
+        assert_eq!(count(&mut client, "a"), 3);
+        client.ask(&["CLIENT", "UNPAUSE"]);
+        assert_eq!(held.reply(), Reply::Int(4));
+    }
+}
+
+#[test]
+fn a_pause_of_all_ends_by_itself_or_when_it_is_told() {
+    let running = Running::start(DomainChoice::Emulated);
+    let (mut admin, mut client) = (running.client(), running.client());
+    assert_eq!(admin.ask(&["CLIENT", "PAUSE", "60000"]), Reply::ok());
+    client.0.get_ref().set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    client.send(b"PING\r\n");
+    assert!(client.try_reply().is_none(), "it is held back");
+    client.0.get_ref().set_read_timeout(Some(crate::support::WAIT_LIMIT)).unwrap();
+    assert_eq!(admin.ask(&["CLIENT", "UNPAUSE"]), Reply::ok());
+    assert_eq!(client.reply(), Reply::Simple("PONG".to_owned()));
+    assert_eq!(admin.ask(&["CLIENT", "PAUSE", "100"]), Reply::ok());
+    assert_eq!(client.ask(&["SET", "a", "1"]), Reply::ok());
+    assert!(admin.ask(&["CLIENT", "PAUSE", "86400001"]).error().contains("the longest pause"));
+}
+
+/// A client that is held back is found to have gone, and its request is not run; one that sends much does not fill the memory; and none of them keeps the server from ending.
+#[test]
+fn who_is_held_back_can_go() {
+    for store in STORES {
+        let running = Running::on(store, DomainChoice::Emulated);
+        let mut admin = running.client();
+        let clients = |admin: &mut Client| match admin.ask(&["CLIENT", "LIST"]) {
+            Reply::Bulk(text) => String::from_utf8(text).unwrap().lines().count(),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(admin.ask(&["CLIENT", "PAUSE", "3600000", "WRITE"]), Reply::ok());
+        let mut goes = TcpStream::connect(running.address()).unwrap();
+        goes.write_all(b"PING\r\nSET gone 1\r\n").unwrap();
+        goes.read_exact(&mut [0; 7]).unwrap();
+        assert_eq!(clients(&mut admin), 2);
+        drop(goes);
+        until("it has gone", || clients(&mut admin) == 1);
+        let mut much = TcpStream::connect(running.address()).unwrap();
+        much.set_nonblocking(true).unwrap();
+        let (some, mut sent) = (b"SET much 1\r\n".repeat(10_000), 0);
+        // Until the sockets are full: the server reads no more.
+        until("it takes no more", || {
+            while let Ok(count) = much.write(&some) {
+                sent += count;
+            }
+            sent > 1 << 20
+        });
+        assert!(sent < 64 << 20, "{sent}");
+        assert_eq!(admin.ask(&["EXISTS", "gone", "much"]), Reply::Int(0));
+        drop(running);
+    }
+}
