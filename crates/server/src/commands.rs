@@ -111,6 +111,8 @@ pub(crate) fn of_words(command: &'static Command, args: &Arguments<'_>) -> &'sta
     match command.name {
         "function" => functions::named(args.get(1)).unwrap_or(command),
         "client" if is(args.get(1), "PAUSE") => &pause::PAUSE,
+        // The request before may have been that one.
+        "client" => find(b"client").map_or(command, |(_, client)| client),
         _ => command,
     }
 }

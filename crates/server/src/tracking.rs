@@ -158,10 +158,11 @@ impl Table {
     /// Tells those that are told of every key with a prefix.
     fn broadcast(&self, keys: &[Name], by: u64, teller: &mut Teller) {
         for (prefix, clients) in &self.prefixes {
-            let fitting: Vec<Name> = keys.iter().filter(|key| key.starts_with(prefix)).cloned().collect();
+            let mut fitting: Vec<Name> = keys.iter().filter(|key| key.starts_with(prefix)).cloned().collect();
             if fitting.is_empty() {
                 continue;
             }
+            fitting.sort_unstable();
             let fitting: Arc<[Name]> = fitting.into();
             for id in clients {
                 if let Some(tracked) = self.clients.get(id).filter(|one| !(one.no_loop && *id == by)) {

@@ -238,6 +238,6 @@ mod tests {
         assert_eq!(graph("command", &one, 100), format!("{head} \n \n \n_\n \n0\ns\n"));
         let some = Series { samples: [(0, 10), (3550, 16), (3599, 22)].into(), max: 22 };
         let drawn = graph("command", &some, 3605);
-        assert!(drawn.ends_with("\n  #\n  |\n _|\n_||\n   \n156\nh5s\n s \n"), "{drawn}");
+        assert!(drawn.ends_with("\n  #\n _|\n ||\n_||\n   \n156\nh5s\n s \n"), "{drawn}");
     }
 }

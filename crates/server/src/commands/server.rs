@@ -300,6 +300,13 @@ fn set(s: &Session, change: &mut Change, name: &[u8], value: &[u8]) -> Outcome {
         let count = crate::request::number(value).filter(|count| (0..=i64::from(i32::MAX)).contains(count));
         Ok::<_, String>(count.ok_or_else(|| bad("argument must be between 0 and 2147483647 inclusive"))? as u32)
     };
+    let whole = |least: i64, most: i64| {
+        let number = crate::request::number(value).ok_or_else(|| bad("argument couldn't be parsed into an integer"))?;
+        let fits = Some(number).filter(|number| (least..=most).contains(number));
+        Ok::<_, String>(
+            fits.ok_or_else(|| bad(&format!("argument must be between {least} and {most} inclusive")))? as u64
+        )
+    };
     let changed = &mut change.settings;
     match &name.to_ascii_lowercase()[..] {
         b"maxclients" => {
@@ -342,27 +349,14 @@ fn set(s: &Session, change: &mut Change, name: &[u8], value: &[u8]) -> Outcome {
             let len = len.ok_or_else(|| bad("argument must be between 0 and 9223372036854775807 inclusive"))?;
             change.slow_max = Some(len.min(LEN_MAX));
         }
-        b"acllog-max-len" => {
-            let len = crate::request::number(value).and_then(|len| u64::try_from(len).ok());
-            let len = len.ok_or_else(|| bad("argument must be between 0 and 9223372036854775807 inclusive"))?;
-            change.acl_log_max = Some(len.min(crate::acl_log::LEN_MAX));
-        }
-        b"latency-monitor-threshold" => {
-            let ms = crate::request::number(value).and_then(|ms| u64::try_from(ms).ok());
-            let ms = ms.ok_or_else(|| bad("argument must be between 0 and 9223372036854775807 inclusive"))?;
-            change.latency_threshold = Some(ms);
-        }
+        b"acllog-max-len" => change.acl_log_max = Some(whole(0, i64::MAX)?.min(crate::acl_log::LEN_MAX)),
+        b"latency-monitor-threshold" => change.latency_threshold = Some(whole(0, i64::MAX)?),
         b"latency-tracking" => match value {
             o if is(o, "yes") => change.latency_counts = Some(true),
             o if is(o, "no") => change.latency_counts = Some(false),
             _ => return Err(bad("argument must be 'yes' or 'no'").into()),
         },
-        b"tracking-table-max-keys" => {
-            let keys = crate::request::number(value).and_then(|keys| u64::try_from(keys).ok());
-            let keys = keys.filter(|keys| (1..=KEYS_MAX).contains(keys));
-            let keys = keys.ok_or_else(|| bad(&format!("argument must be between 1 and {KEYS_MAX} inclusive")))?;
-            change.tracked_keys_max = Some(keys);
-        }
+        b"tracking-table-max-keys" => change.tracked_keys_max = Some(whole(1, KEYS_MAX as i64)?),
         b"requirepass" => {
             change.password = Some(std::str::from_utf8(value).map_err(|_| bad("it is no text"))?.to_owned());
         }

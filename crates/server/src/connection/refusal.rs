@@ -9,9 +9,10 @@ use crate::users::Denied;
 
 /// Why a request is not even tried.
 pub(super) fn refusal(session: &Session, number: usize, command: &Command, args: &Arguments<'_>) -> Option<String> {
-    if let Some(error) = command.fit(args).error(command) {
-        return Some(error);
-    }
+    let second = match command.fit(args) {
+        Fit::Fits(second) => second,
+        other => return other.error(command),
+    };
     let longest = session.shared.engine.key_max() - 1;
     if args.from(1).any(|arg| arg.len() > longest) && command.keys(args).iter().any(|key| key.len() > longest) {
         // Told before another client's requests are run with it.
@@ -26,7 +27,10 @@ pub(super) fn refusal(session: &Session, number: usize, command: &Command, args:
         return Some(group.refusal());
     }
     Some(match user.denial(number, command, args)? {
-        Denied::Command => format!("NOPERM this user has no permissions to run the '{}' command", command.name),
+        Denied::Command => {
+            let second = second.map_or(String::new(), |second| format!("|{second}"));
+            format!("NOPERM this user has no permissions to run the '{}{second}' command", command.name)
+        }
         Denied::Key(_) => "NOPERM this user has no permissions to access one of the keys used as arguments".to_owned(),
         Denied::Channel(_) => {
             "NOPERM this user has no permissions to access one of the channels used as arguments".to_owned()

@@ -170,11 +170,12 @@ impl<'c, 'e> Caller<'c, 'e> {
         {
             return refused(&format!("ERR {text}"));
         }
-        note_line(&mut *self.env.session, command, &args);
         self.reply.clear();
         self.reply.three = self.state.three.get();
         let (db, writes) = (self.env.session.db, command.is(flag::WRITE));
-        match dispatch::run(command, &args, self.env, &mut self.reply) {
+        let ran = dispatch::run(command, &args, self.env, &mut self.reply);
+        note_line(&mut *self.env.session, command, &args);
+        match ran {
             Ok(()) if self.reply.len() > MEMORY && writes => self.end(no_room()),
             Ok(()) if self.reply.len() > MEMORY => refused("ERR not enough memory for the reply"),
             Ok(()) => {

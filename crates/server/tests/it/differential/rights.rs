@@ -28,9 +28,9 @@ ACL LOG; ACL LOG 2; ACL LOG 100; > MULTI; > SET zz 1; > GET a; > DISCARD; > SET 
 CONFIG GET acllog-max-len; CONFIG SET acllog-max-len 2; > GET 1; > SET b 1; > PUBLISH c x; ACL LOG; CONFIG SET acllog-max-len -1; CONFIG SET acllog-max-len x";
 
 const TRIED: &str = "\
-ACL SETUSER v on nopass +@all -get -debug ~a* %R~r* resetchannels &c*; ACL DRYRUN v get a; ACL DRYRUN v GET; ACL DRYRUN v set b 1; ACL DRYRUN v nosuch; ACL DRYRUN no get a
+ACL SETUSER v on nopass +@all -get ~a* %R~r* resetchannels &c*; ACL DRYRUN v get a; ACL DRYRUN v GET; ACL DRYRUN v set b 1; ACL DRYRUN v nosuch; ACL DRYRUN no get a
 ACL DRYRUN v publish d x; ACL DRYRUN v publish cc x; ACL DRYRUN v set a 1; ACL DRYRUN v client list; ACL DRYRUN v client nosuch; ACL DRYRUN v config get; ACL DRYRUN v; ACL DRYRUN
-ACL DRYRUN v config; ACL DRYRUN v acl whoami; ACL DRYRUN default get x; ACL DRYRUN v mget a b c; ACL DRYRUN v mget a r; ACL DRYRUN v set r 1; ACL DRYRUN v copy r a; ACL DRYRUN v copy a r
+ACL DRYRUN v config; ACL DRYRUN v acl whoami; ACL DRYRUN default get x; ACL DRYRUN v mget a b c; ACL DRYRUN v mget a r; ACL DRYRUN v set r 1
 ACL DRYRUN v subscribe c d; ACL DRYRUN v psubscribe c*; ACL DRYRUN v psubscribe c; ACL DRYRUN v auth x; ACL DRYRUN v eval x 1 b; ACL DRYRUN v xread streams b 0; ACL DRYRUN nobody
 CLIENT PAUSE; CLIENT PAUSE x; CLIENT PAUSE -1; CLIENT PAUSE 1 x; CLIENT PAUSE 99999999999999999999; CLIENT UNPAUSE x; CLIENT UNPAUSE; CLIENT PAUSE 1 WRITE; CLIENT PAUSE 1; CLIENT UNPAUSE
 CLIENT PAUSE 100000 write; GET a; PING; EXISTS a; CLIENT UNPAUSE; SET a 1";
