@@ -229,10 +229,9 @@ impl Reactor {
             match self.places.get_mut(at) {
                 Some(Place::Taken(slot)) if slot.client.must_end() => self.leave(at),
                 // There is something to be told.
-                Some(Place::Taken(slot)) => {
-                    if !std::mem::replace(&mut slot.queued, true) {
-                        self.next.push(at);
-                    }
+                Some(Place::Taken(slot)) if !slot.queued => {
+                    slot.queued = true;
+                    self.next.push(at);
                 }
                 _ => {}
             }

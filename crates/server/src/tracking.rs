@@ -149,7 +149,7 @@ impl Table {
         let Some((key, note)) = self.forget(key) else { return };
         let keys: Arc<[Name]> = Arc::new([key]);
         for id in note.clients {
-            if let Some(tracked) = self.clients.get(&id).filter(|one| !one.broadcast && !(one.no_loop && id == by)) {
+            if let Some(tracked) = self.clients.get(&id).filter(|one| !(one.broadcast || one.no_loop && id == by)) {
                 teller.tell(tracked, Item::Changed(Some(keys.clone())));
             }
         }
