@@ -10,7 +10,7 @@ use crate::evict::{Tries, make_room};
 use crate::failpoints::Step;
 use crate::metrics::Recorder;
 use crate::remove::{Brief, Hiding, Inside};
-use crate::shared::Shared;
+use crate::shared::{Changing, Shared};
 use crate::work::Work;
 
 /// Bytes of deletions from which on a transaction that may find no room goes in steps at once: some thousand keys.
@@ -64,9 +64,26 @@ pub(crate) fn attempt_inside(
     }
 }
 
+/// The same for a caller that is alone inside the gate.
+fn attempt_alone(shared: &Shared, work: &mut dyn Work, tx: &mut dyn Tx, changing: &Changing<'_>) -> Result<()> {
+    shared.databases.begin();
+    match changing.hidden() {
+        Some(hidden) => attempt_safely(shared, work, &mut Hiding::new(tx, &hidden)),
+        None => attempt_safely(shared, work, tx),
+    }
+}
+
+/// How a transaction is inside the gate.
+enum Entered<'s> {
+    Beside(Inside<'s>),
+    Alone(Changing<'s>),
+}
+
 /// That is the answer, unless it is to be run elsewhere.
 fn give_up(work: &mut dyn Work, error: &Error) {
-    if !work.leaves() {
+    if work.is_heavy() {
+        work.put_off();
+    } else if !work.leaves() {
         work.fail(error);
     }
 }
@@ -76,24 +93,33 @@ pub(crate) fn run_at_once(shared: &Shared, recorder: &Recorder, work: &mut dyn W
     // Whether it may be found to be for steps before all of it was tried in vain.
     let mut brief = true;
     let mut tries = Tries::default();
+    // Whether it has said that no other transaction may be inside.
+    let mut alone = false;
     loop {
         let mut attempts = 0;
         let writes = work.writes();
         // Work that runs long would keep all others outside of the gate.
-        let steps = !work.is_long();
+        let steps = !work.is_long() && !alone;
         let (one, ended) = (brief && steps && writes && work.is_one(), Cell::new(false));
-        let inside = shared.enter();
+        let entered =
+            if alone { Entered::Alone(shared.close_for_databases()) } else { Entered::Beside(shared.enter()) };
         let mut attempt = |tx: &mut dyn Tx| {
             attempts += 1;
             let brief = one && (attempts > 1 || shared.was_full_lately());
-            attempt_inside(shared, work, tx, &inside, brief.then_some(&ended))
+            match &entered {
+                Entered::Beside(inside) => attempt_inside(shared, work, tx, inside, brief.then_some(&ended)),
+                Entered::Alone(changing) => attempt_alone(shared, work, tx, changing),
+            }
         };
         let began = writes.then(Watch::start);
         let result = match writes {
             true => shared.engine.write(&mut attempt),
             false => shared.engine.read(&mut attempt),
         };
-        drop(inside);
+        match entered {
+            Entered::Beside(inside) => drop(inside),
+            Entered::Alone(changing) => changing.end(&result),
+        }
         if let (Some(began), Ok(())) = (began, &result) {
             shared.note_commit(recorder, began.nanos());
         }
@@ -101,7 +127,7 @@ pub(crate) fn run_at_once(shared: &Shared, recorder: &Recorder, work: &mut dyn W
         recorder.conflicts.add(u64::saturating_sub(attempts, 1));
         if writes {
             let no_room = matches!(result, Err(Error::Full(_) | Error::Memory(_)));
-            if no_room && steps && !work.leaves() && make_room(shared, work.bytes(), &mut tries) {
+            if no_room && !work.is_long() && !work.leaves() && make_room(shared, work.bytes(), &mut tries) {
                 continue;
             }
             if matches!(result, Err(Error::Full(_) | Error::LogFull(_))) {
@@ -114,11 +140,13 @@ pub(crate) fn run_at_once(shared: &Shared, recorder: &Recorder, work: &mut dyn W
             Err(_) if ended.get() => match in_steps(shared, work, true) {
                 Ok(true) => return,
                 Ok(false) => brief = false,
+                Err(Error::Alone) => alone = true,
                 Err(Error::Again | Error::Conflict(_) | Error::Flush(_)) => {}
                 Err(error) => return give_up(work, &reason_of_steps(shared, error)),
             },
             Err(Error::Again) => {}
             Err(_) if work.narrow() => {}
+            Err(Error::Alone) if steps => alone = true,
             Err(Error::Flush(databases)) => match shared.flush_in_steps(&databases) {
                 Ok(()) => {
                     work.flushed();
@@ -134,6 +162,7 @@ pub(crate) fn run_at_once(shared: &Shared, recorder: &Recorder, work: &mut dyn W
                 match in_steps(shared, work, false) {
                     Ok(true) => return,
                     Ok(false) => return give_up(work, &reason(shared, full)),
+                    Err(Error::Alone) => alone = true,
                     Err(Error::Again | Error::Conflict(_) | Error::Flush(_)) => {}
                     Err(error) => return give_up(work, &reason_of_steps(shared, error)),
                 }

@@ -12,10 +12,13 @@ mod functions;
 mod geo;
 mod hashes;
 mod hyperloglog;
+mod keep;
 mod keys;
 mod latency;
 mod lcs;
+mod listing;
 mod lists;
+mod memory;
 mod names;
 mod object;
 mod pause;
@@ -30,6 +33,7 @@ mod sort;
 mod sorted;
 mod streams;
 mod strings;
+mod swapdb;
 mod tracking;
 mod transactions;
 
@@ -43,6 +47,8 @@ use crate::outcome::{NO_KEY, NOT_FLOAT, NOT_INT, Outcome, SYNTAX, Stop, WRONG_TY
 use crate::reply::Reply;
 use crate::request::Arguments;
 use crate::session::Session;
+
+pub(crate) use self::server::load_kept;
 
 /// A command on data.
 const fn data(
@@ -70,6 +76,7 @@ pub(crate) static COMMANDS: LazyLock<Table> = LazyLock::new(|| {
     let groups = [
         keys::COMMANDS,
         strings::COMMANDS,
+        swapdb::COMMANDS,
         bitfield::COMMANDS,
         bits::COMMANDS,
         blocking::COMMANDS,
@@ -78,6 +85,7 @@ pub(crate) static COMMANDS: LazyLock<Table> = LazyLock::new(|| {
         latency::COMMANDS,
         lcs::COMMANDS,
         lists::COMMANDS,
+        memory::COMMANDS,
         sets::COMMANDS,
         sort::COMMANDS,
         sorted::COMMANDS,

@@ -39,6 +39,8 @@ pub struct Config {
     pub group: Option<Arc<Group>>,
     /// What may be changed while it runs.
     pub settings: Settings,
+    /// Whether it starts with these settings, whatever `CONFIG REWRITE` has kept in the store.
+    pub ignore_kept: bool,
 }
 
 impl Default for Config {
@@ -55,6 +57,7 @@ impl Default for Config {
             threads: 0,
             group: None,
             settings: Settings::default(),
+            ignore_kept: false,
         }
     }
 }

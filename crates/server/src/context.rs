@@ -10,7 +10,8 @@ use tx::Keys;
 
 use crate::data::chunks::Long;
 use crate::data::{DUE, GARBAGE, Head, Key, Kind, PARTS};
-use crate::engine::{self, Error, Result, Tx};
+use crate::databases::DatabaseMap;
+use crate::engine::{self, Error, Result, Tx, Visit};
 use crate::events::Told;
 use crate::failpoints::Step;
 use crate::outcome::{Outcome, WRONG_TYPE};
@@ -21,10 +22,15 @@ use crate::shared::Shared;
 /// Elements that are removed with their collection; of a longer one they are swept later.
 const AT_ONCE: u64 = 64;
 
+/// What a command may take on a thread that serves others, about, in nanoseconds; and what a pair takes that it passes by.
+const LONG: u64 = 2_000_000;
+const PAIR: u64 = 200;
+
 /// What a command on data has.
 pub(crate) struct Context<'c> {
     pub(crate) tx: &'c mut dyn Tx,
     pub(crate) reply: &'c mut Reply,
+    /// The database of the store, whatever clients call it.
     pub(crate) db: u8,
     /// Milliseconds of Unix time.
     pub(crate) now: u64,
@@ -39,6 +45,8 @@ pub(crate) struct Looks {
     hits: Cell<u64>,
     misses: Cell<u64>,
     written: Cell<u64>,
+    /// Pairs that scans of this request have passed by.
+    passed: Cell<u64>,
     /// Bytes of strings it may write; 0 for no limit.
     most: u64,
     /// It stands between `MULTI` and `EXEC`.
@@ -47,6 +55,10 @@ pub(crate) struct Looks {
     pub(crate) waited: bool,
     /// A key that it waits for has become of another type.
     pub(crate) mismatched: Cell<bool>,
+    /// Where the databases of clients are: as at the beginning, but for what this attempt has changed.
+    pub(crate) databases: DatabaseMap,
+    /// Its thread serves no connections.
+    pub(crate) apart: bool,
     /// It is a command of a script.
     pub(crate) scripted: bool,
     /// What a reader of streams waits for.
@@ -56,8 +68,27 @@ pub(crate) struct Looks {
 }
 
 impl Looks {
-    pub(crate) fn new(most: u64) -> Self {
-        Self { most, ..Self::default() }
+    pub(crate) fn new(most: u64, databases: DatabaseMap) -> Self {
+        Self { most, databases, ..Self::default() }
+    }
+
+    /// What was passed by belongs to requests that are answered.
+    pub(crate) fn begin_request(&self) {
+        self.passed.set(0);
+    }
+
+    /// [`Context::scan`], of one whose parts are lent out.
+    pub(crate) fn scan(&self, tx: &dyn Tx, keys: Keys, visit: Visit<'_>) -> Result<()> {
+        if self.apart {
+            return tx.scan(keys, visit);
+        }
+        let mut over = false;
+        tx.scan(keys, &mut |key, value| {
+            self.passed.set(self.passed.get() + 1);
+            over = self.passed.get() > LONG / PAIR;
+            if over { ControlFlow::Break(()) } else { visit(key, value) }
+        })?;
+        if over { Err(Error::TooLong) } else { Ok(()) }
     }
 
     /// A key was there, or was not: what `keyspace_hits` and `keyspace_misses` count.
@@ -86,6 +117,23 @@ impl Looks {
 impl Context<'_> {
     pub(crate) fn key(&self, key: &[u8]) -> Key {
         Key::new(self.db, key)
+    }
+
+    // ---- time ---------------------------------------------------------------------------------------------------
+
+    /// It is about to take so long. On a thread that serves others it is given up if that is much, and run again on one that does not.
+    pub(crate) fn takes(&self, nanos: u64) -> Result<()> {
+        if nanos > LONG && !self.looks.apart { Err(Error::TooLong) } else { Ok(()) }
+    }
+
+    /// It is about to pass by so many pairs, or to change them.
+    pub(crate) fn passes(&self, pairs: u64) -> Result<()> {
+        self.takes(pairs.saturating_mul(PAIR))
+    }
+
+    /// Pairs in order of keys; given up where it [takes](Self::takes) too long.
+    pub(crate) fn scan(&self, keys: Keys, visit: Visit<'_>) -> Result<()> {
+        self.looks.scan(self.tx, keys, visit)
     }
 
     // ---- any value ----------------------------------------------------------------------------------------------
@@ -262,7 +310,7 @@ impl Context<'_> {
     /// Copies of all pairs of a range.
     pub(crate) fn pairs(&self, keys: Keys) -> Outcome<Vec<(Vec<u8>, Vec<u8>)>> {
         let mut pairs = Vec::new();
-        self.tx.scan(keys, &mut |key, value| {
+        self.scan(keys, &mut |key, value| {
             pairs.push((key.to_vec(), value.to_vec()));
             ControlFlow::Continue(())
         })?;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   key in the store                              value
-//!   db (0..16), key                               's', bytes                                   a string
+//!   database (0..16), key                         's', bytes                                   a string
 //!                                                 'f', flags (4), bytes                        a string with memcached's flags
 //!                                                 'm', marks (1), flags (4), bytes             the same, which is stale, or which somebody recaches
 //!                                                 'h' 'l' 'e' 'z', Head (32)                   a hash, list, set, sorted set
@@ -21,7 +21,7 @@
 //!   META, name                                                                                 what the server keeps for itself
 //! ```
 //!
-//! Numbers are big-endian, so that their order is that of keys. An id is never used again: elements belong to the key that has it in its head, so a
+//! Which number of a client a database has, [`databases`](crate::databases) says. Numbers are big-endian, so that their order is that of keys. An id is never used again: elements belong to the key that has it in its head, so a
 //! collection is renamed, or removed, by one record, and those of a removed one are swept later ([`reaper`](crate::reaper)). Every change of a collection
 //! writes its head, whose version is therefore the collection's: that is what `WATCH` compares.
 
@@ -335,25 +335,67 @@ impl Ids {
     }
 }
 
-/// Where the seed of [`place`] is kept.
-fn seed_key() -> Vec<u8> {
-    [&[META], &b"seed"[..]].concat()
+/// What the store says of itself in one record: its seed, and behind it what servers from before do not know. They say that the seed is not 8 bytes long, and do not start.
+///
+/// | behind the seed | |
+/// |---|---|
+/// | a byte, [`FORM`] | there are strings in [chunks]: such a server would take one for a value of another type, copy its head, and leave its chunks without an owner |
+/// | 16 bytes | the map of the [databases](crate::databases), where it changes a number |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StoreRecord {
+    /// That of [`place`]; 0 in a store that has had collections before there were seeds.
+    pub(crate) seed: u64,
+    pub(crate) has_long: bool,
+    pub(crate) map: Option<[u8; DATABASES as usize]>,
 }
 
-/// Stands behind the seed in a store that has long strings. A server that does not know them says that the seed is not 8 bytes long, and does not start: it would take such a string for a value of
-/// another type, copy its head, and leave its chunks without an owner.
 const FORM: u8 = 1;
+
+impl StoreRecord {
+    const SEED: usize = 8;
+    const MAP: usize = DATABASES as usize;
+
+    /// The store's; none if it has none.
+    pub(crate) fn of(tx: &dyn Tx) -> Result<Option<Self>> {
+        tx.get(&Self::key())?.map(Self::read).transpose()
+    }
+
+    pub(crate) fn put(&self, tx: &mut dyn Tx) -> Result<()> {
+        tx.put(&Self::key(), &self.write(), None)
+    }
+
+    fn key() -> Vec<u8> {
+        [&[META], &b"seed"[..]].concat()
+    }
+
+    fn read(value: &[u8]) -> Result<Self> {
+        let (seed, rest) = value
+            .split_first_chunk::<{ Self::SEED }>()
+            .ok_or_else(|| Error::Damaged(format!("the seed of the store is {} bytes long, not 8", value.len())))?;
+        let (form, map) = rest.split_at(usize::from(matches!(rest.len(), 1) || rest.len() == 1 + Self::MAP));
+        let map = <[u8; Self::MAP]>::try_from(map).ok();
+        if !matches!(rest.len() - form.len(), 0 | Self::MAP) || !matches!(form, [] | [FORM]) {
+            let why = format!("{} bytes stand behind the seed of the store, which this server does not know: a newer one has written them; next: serve it with that version or a later one", rest.len());
+            return Err(Error::Other(why));
+        }
+        Ok(Self { seed: u64::from_be_bytes(*seed), has_long: !form.is_empty(), map })
+    }
+
+    fn write(&self) -> Vec<u8> {
+        let form: &[u8] = if self.has_long { &[FORM] } else { &[] };
+        [&self.seed.to_be_bytes(), form, self.map.as_ref().map_or(&[], |map| &map[..])].concat()
+    }
+}
 
 /// The seed of [`place`] in this store: drawn while it has no collection, 0 for one that has some without a seed, and while there is no room.
 pub(crate) fn seed(engine: &dyn engine::Engine, any_collection: bool, drawn: u64) -> Result<u64> {
-    let key = seed_key();
     let mut seed = 0;
     let found = engine.write(&mut |tx| {
-        seed = match tx.get(&key)? {
-            Some(value) => read_seed(value)?,
+        seed = match StoreRecord::of(tx)? {
+            Some(record) => record.seed,
             None if any_collection => 0,
             None => {
-                tx.put(&key, &drawn.max(1).to_be_bytes(), None)?;
+                StoreRecord { seed: drawn.max(1), has_long: false, map: None }.put(tx)?;
                 drawn.max(1)
             }
         };
@@ -365,26 +407,13 @@ pub(crate) fn seed(engine: &dyn engine::Engine, any_collection: bool, drawn: u64
     }
 }
 
-fn read_seed(value: &[u8]) -> Result<u64> {
-    let (seed, form) = value
-        .split_first_chunk()
-        .ok_or_else(|| Error::Damaged(format!("the seed of the store is {} bytes long, not 8", value.len())))?;
-    match form {
-        [] | [FORM] => Ok(u64::from_be_bytes(*seed)),
-        form => Err(Error::Other(format!(
-            "a newer server has written data of form {} to this store, and this one knows form {FORM} and those before; next: serve it with that version or a later one",
-            form[0]
-        ))),
-    }
-}
-
 /// Notes in the store that it has long strings: from then on servers that do not know them refuse it. True if that has been committed before.
 pub(crate) fn note_form(tx: &mut dyn Tx, seed: u64) -> Result<bool> {
-    let key = seed_key();
-    if tx.get(&key)?.is_some_and(|value| value.len() > 8) {
-        return Ok(tx.version(&key)?.is_some());
+    let record = StoreRecord::of(tx)?.unwrap_or(StoreRecord { seed, has_long: false, map: None });
+    if record.has_long {
+        return Ok(tx.version(&StoreRecord::key())?.is_some());
     }
-    tx.put(&key, &[&seed.to_be_bytes()[..], &[FORM]].concat(), None)?;
+    StoreRecord { has_long: true, ..record }.put(tx)?;
     Ok(false)
 }
 
@@ -411,6 +440,20 @@ mod tests {
             }
         }
         assert!(Head::read(b"h").is_none() && Head::read(&[b's'; Head::BYTES]).is_none() && Head::read(&[]).is_none());
+    }
+
+    #[test]
+    fn the_record_of_the_store_is_read_as_it_was_written() {
+        for has_long in [false, true] {
+            for map in [None, Some([7; 16])] {
+                let record = StoreRecord { seed: 1 << 40 | 5, has_long, map };
+                let written = record.write();
+                assert_eq!(written.len(), 8 + usize::from(has_long) + map.map_or(0, |map| map.len()));
+                assert_eq!(StoreRecord::read(&written), Ok(record));
+            }
+        }
+        let newer = [&[0; 8][..], &[FORM + 1]].concat();
+        assert!([&newer[..], &[0; 7], &[0; 10], &[0; 8 + 18], &[]].iter().all(|bytes| StoreRecord::read(bytes).is_err()));
     }
 
     #[test]

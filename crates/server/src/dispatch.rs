@@ -20,7 +20,7 @@ pub(crate) fn run(command: &Command, args: &Arguments<'_>, env: &mut Env<'_>, re
             let mut own = std::mem::take(*looks);
             own.waited = session.waited;
             own.since = std::mem::take(&mut session.since);
-            let (db, shared) = (session.db, &*session.shared);
+            let (db, shared) = (own.databases.of(session.db), &*session.shared);
             if shared.evictor.notes() {
                 shared.evictor.note(&shared.random, command, args, db, now);
             }
@@ -33,6 +33,7 @@ pub(crate) fn run(command: &Command, args: &Arguments<'_>, env: &mut Env<'_>, re
                 // One that ends with an error has changed nothing; what it did not find is told all the same.
                 if !matches!(outcome, Err(Stop::Engine(_))) && (outcome.is_ok() || command.is(flag::READ)) {
                     let answer = reply.bytes().get(mark..).unwrap_or_default();
+                    looks.told.databases = looks.databases;
                     shared.events.note(command, args, db, noticing, answer, &mut looks.told)?;
                 }
                 outcome
@@ -45,9 +46,9 @@ pub(crate) fn run(command: &Command, args: &Arguments<'_>, env: &mut Env<'_>, re
             session.mismatched = looks.mismatched.take();
             session.since = std::mem::take(&mut looks.since);
             if session.shared.tracking.any() {
-                session.flushed |= matches!(command.name, "flushall" | "flushdb");
+                session.flushed |= matches!(command.name, "flushall" | "flushdb" | "swapdb");
                 if session.tracking.is_on() && command.is(flag::READ) {
-                    note_due(command, args, &**inner, session)?;
+                    note_due(command, args, &**inner, db, session)?;
                 }
             }
             outcome
@@ -67,16 +68,16 @@ pub(crate) fn run(command: &Command, args: &Arguments<'_>, env: &mut Env<'_>, re
 }
 
 /// Notes when keys expire that a client has read which is told of changes.
-fn note_due(command: &Command, args: &Arguments<'_>, tx: &dyn Tx, session: &mut Session) -> Outcome {
+fn note_due(command: &Command, args: &Arguments<'_>, tx: &dyn Tx, db: u8, session: &mut Session) -> Outcome {
     for key in command.keys(args) {
-        if let Some(moment) = tx.expires(&stored(session.db, key))? {
+        if let Some(moment) = tx.expires(&stored(db, key))? {
             session.tracking.due.push((key.to_vec(), moment));
         }
     }
     Ok(())
 }
 
-/// Keys, as they are in the store, at which a client may wait for what a command puts there; and, if a client reads for a group, those of which it may take a stream away. An empty
+/// Keys, with the number of their database in front, at which a client may wait for what a command puts there; and, if a client reads for a group, those of which it may take a stream away. An empty
 /// one stands for all there are.
 pub(crate) fn woken(command: &Command, args: &Arguments<'_>, db: u8, groups: bool, mut wake: impl FnMut(Vec<u8>)) {
     let brings = command.is(flag::LIST | flag::SORTED | flag::GEO | flag::KEYSPACE) || command.name == "xadd";
@@ -86,7 +87,7 @@ pub(crate) fn woken(command: &Command, args: &Arguments<'_>, db: u8, groups: boo
     if !command.is(flag::WRITE) || !brings && !takes {
         return;
     }
-    if matches!(command.name, "flushall" | "flushdb") {
+    if matches!(command.name, "flushall" | "flushdb" | "swapdb") {
         return wake(Vec::new());
     }
     // These may have put it into any database.

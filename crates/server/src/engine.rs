@@ -23,6 +23,12 @@ pub enum Error {
     /// All keys of these databases are to be removed in steps; for the server alone.
     #[error("it is to be done in steps")]
     Flush(Vec<u8>),
+    /// It is to be run while no other transaction of a client is; for the server alone.
+    #[error("it is to be run alone; send it alone, and not in a script that runs long")]
+    Alone,
+    /// It takes longer than it may on a thread that serves others; for the server alone.
+    #[error("it takes too long for a thread that serves others")]
+    TooLong,
     /// No room on the medium.
     #[error("{0}")]
     Full(String),
@@ -58,7 +64,7 @@ impl Error {
         match self {
             Self::Conflict(_) | Self::Again => ErrorKind::Retry,
             Self::Full(_) | Self::Memory(_) | Self::LogFull(_) => ErrorKind::Full,
-            Self::Flush(_) | Self::Limit(_) => ErrorKind::Misuse,
+            Self::Flush(_) | Self::Alone | Self::TooLong | Self::Limit(_) => ErrorKind::Misuse,
             Self::InDoubt(_) | Self::Stopped(_) | Self::Elsewhere(_) => ErrorKind::Reopen,
             Self::Damaged(_) => ErrorKind::Damaged,
             Self::Other(_) => ErrorKind::System,
@@ -218,6 +224,12 @@ pub trait Engine: Send + Sync + 'static {
     /// if it is no such store.
     fn spare_bytes(&self) -> usize {
         0
+    }
+
+    /// Bytes that a pair takes on the medium, with what stands before it, of a key and a value so long, which expires or stays.
+    fn record_bytes(&self, key: usize, value: usize, expires: bool) -> u64 {
+        let _ = expires;
+        (key + value) as u64
     }
 
     /// Bytes of a key.
@@ -439,6 +451,11 @@ impl Engine for Kv {
     fn together_max(&self) -> usize {
         // What stands before each key and value takes room, too.
         self.store.transaction_max().map_or(usize::MAX, |max| max / 2)
+    }
+
+    fn record_bytes(&self, key: usize, value: usize, expires: bool) -> u64 {
+        // A header, the moment, key and value: docs/format.md. Records begin at multiples of 16.
+        (40 + 8 * u64::from(expires) + (key + value) as u64).next_multiple_of(16)
     }
 
     fn key_max(&self) -> usize {

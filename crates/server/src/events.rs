@@ -25,6 +25,7 @@ use self::due::Due;
 pub(crate) use self::notice::Noticing;
 use crate::config::{Notify, class};
 use crate::data::DATABASES;
+use crate::databases::DatabaseMap;
 use crate::engine::Result;
 use crate::form::{Form, flag};
 use crate::request::Arguments;
@@ -34,7 +35,7 @@ use crate::request::Arguments;
 struct Event {
     class: u32,
     pub(crate) name: &'static str,
-    /// As it is in the store.
+    /// With the number of its database in front.
     key: Vec<u8>,
 }
 
@@ -52,20 +53,26 @@ struct Expiry {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Told {
     events: Vec<Event>,
+    /// What clients call the databases.
+    pub(crate) databases: DatabaseMap,
     /// Known while [`class::EXPIRED`] is wanted.
     due: Vec<Expiry>,
     /// Keys, as they are in the store, that a look has not found behind the moment when they were to expire.
     missing: Vec<(Vec<u8>, u64)>,
     /// Keys that it has found there behind that moment, and when they expire now.
     delayed: Vec<(Vec<u8>, u64, Option<u64>)>,
-    /// Databases that were emptied.
+    /// Databases of the store that were emptied.
     emptied: Vec<u8>,
 }
 
 impl Told {
     /// What a look at keys that were due has found: those that are gone, and those that expire at another moment now.
-    pub(crate) fn of_look(missing: Vec<(Vec<u8>, u64)>, delayed: Vec<(Vec<u8>, u64, Option<u64>)>) -> Self {
-        Self { missing, delayed, ..Self::default() }
+    pub(crate) fn of_look(
+        missing: Vec<(Vec<u8>, u64)>,
+        delayed: Vec<(Vec<u8>, u64, Option<u64>)>,
+        databases: DatabaseMap,
+    ) -> Self {
+        Self { missing, delayed, databases, ..Self::default() }
     }
 
     fn is_empty(&self) -> bool {
@@ -77,6 +84,8 @@ impl Told {
 /// Publishes events, and has the state that says which.
 pub(crate) trait Teller {
     fn events(&self) -> &Events;
+    /// What clients call the databases at this moment.
+    fn databases(&self) -> DatabaseMap;
     /// Tells all that subscribe to a channel.
     fn publish(&self, channel: &[u8], payload: &[u8]);
 }
@@ -154,7 +163,9 @@ impl Events {
             into.due.extend(noticed.due()?);
         }
         let made = names::events(command, args, db, &noticed, answer)?;
-        into.events.extend(made.into_iter().filter(|event| self.wants(event.class)));
+        let map = into.databases;
+        let numbered = |event: Event| Event { key: map.numbered(&event.key), ..event };
+        into.events.extend(made.into_iter().filter(|event| self.wants(event.class)).map(numbered));
         Ok(())
     }
 
@@ -205,7 +216,9 @@ impl Events {
             told.delayed.iter().for_each(|(key, was, moment)| line.due.delay(key, *was, *moment));
             // A change that has not found a key of which it is known that it was to expire comes behind that.
             let expired = line.due.learn(&told.due, &told.missing, &told.emptied);
-            let expired = expired.into_iter().map(|key| Event { class: class::EXPIRED, name: "expired", key });
+            let numbered = |key: Vec<u8>| told.databases.numbered(&key);
+            let expired = expired.into_iter().map(numbered);
+            let expired = expired.map(|key| Event { class: class::EXPIRED, name: "expired", key });
             expired.for_each(|event| self.tell(teller, &event));
             told.events.iter().for_each(|event| self.tell(teller, event));
         }
@@ -259,14 +272,15 @@ impl<T: Teller> Drop for Ticket<T> {
 pub(crate) fn evicted<T: Teller>(teller: &Arc<T>, keys: &[Vec<u8>]) -> Option<Ticket<T>> {
     let wants = |class| teller.events().wants(class);
     let (evicted, expired) = (wants(class::EVICTED), wants(class::EXPIRED));
-    let event = |key: &Vec<u8>| Event { class: class::EVICTED, name: "evicted", key: key.clone() };
+    let databases = teller.databases();
+    let event = |key: &Vec<u8>| Event { class: class::EVICTED, name: "evicted", key: databases.numbered(key) };
     let events = keys.iter().filter(|_| evicted).map(event).collect();
     let gone = |key: &Vec<u8>| Expiry { key: key.clone(), was_there: true, moment: None };
     let due = keys.iter().filter(|_| expired).map(gone).collect();
-    teller.events().ticket(teller, Told { events, due, ..Told::default() })
+    teller.events().ticket(teller, Told { events, due, databases, ..Told::default() })
 }
 
-/// Databases that a transaction of several steps has emptied.
+/// Databases of the store that a transaction of several steps has emptied.
 pub(crate) fn emptied<T: Teller>(teller: &Arc<T>, databases: &[u8]) {
     let events = teller.events();
     if events.wants(class::EXPIRED) {

@@ -302,7 +302,7 @@ fn remove(shared: &Shared, policy: Eviction, found: &[Candidate], most: u64) -> 
     }
     shared.tell_touched(Touched::Keys(gone.clone()), 0);
     if shared.readers.any_of_group() {
-        gone.iter().for_each(|key| shared.readers.wake(key));
+        gone.iter().for_each(|key| shared.readers.wake(&shared.databases.now().numbered(key)));
     }
     gone.iter().for_each(|key| shared.evictor.forget(key));
     shared.evictor.evicted.fetch_add(gone.len() as u64, Relaxed);

@@ -147,7 +147,7 @@ impl Executor {
                         true
                     }
                 };
-                if ended && !work.leaves() {
+                if ended && !work.leaves() && !work.is_heavy() {
                     return work;
                 }
                 given_back(elsewhere::run(&self.shared, &self.recorder, Box::new(work)).await)
@@ -278,7 +278,7 @@ impl Combiner {
         }
         // One by one, and in the store's own queue of those that met conflicts; that keeps a thread waiting, so not this one.
         for one in some {
-            if one.work.leaves() || self.shared.scripts.any_long() {
+            if one.work.leaves() || one.work.is_heavy() || self.shared.scripts.any_long() {
                 self.leave(one);
                 continue;
             }

@@ -97,7 +97,7 @@ fn tell(shared: &Arc<Shared>, due: &[(Vec<u8>, u64)]) -> Result<()> {
         }
         Ok(())
     })?;
-    if let Some(ticket) = shared.events.ticket(shared, Told::of_look(missing, delayed)) {
+    if let Some(ticket) = shared.events.ticket(shared, Told::of_look(missing, delayed, shared.databases.now())) {
         ticket.tell();
     }
     Ok(())

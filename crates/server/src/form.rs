@@ -38,6 +38,9 @@ pub(crate) enum KeysAt {
     Behind(usize, &'static [&'static str]),
 }
 
+/// What Redis says of `DEBUG` unless its configuration allows it: to each client, whatever its rights.
+pub(crate) const DEBUG_REFUSED: &str = "ERR DEBUG command not allowed. If the enable-debug-command option is set to \"local\", you can run it from a local connection, otherwise you need to set this option in the configuration file, and then restart the server.";
+
 /// One key, the first argument.
 pub(crate) const ONE: KeysAt = KeysAt::Range(1, 1, 1);
 /// All arguments are keys.

@@ -4,6 +4,8 @@ use std::cell::LazyCell;
 use std::ops::{Bound, ControlFlow};
 use std::sync::atomic::Ordering::Relaxed;
 
+use tx::Keys;
+
 use crate::clock::now;
 use crate::data::{DATABASES, all};
 use crate::engine::Result;
@@ -191,15 +193,20 @@ fn command_stats(shared: &Shared) -> Vec<(String, String)> {
     used.map(|(command, calls)| (format!("cmdstat_{}", command.name), format!("calls={calls}"))).collect()
 }
 
-/// Keys of each database, as of the last count; another one begins, off this thread, if that was a while ago. A small database is counted at once.
+/// Keys of each database: of now if they are few, otherwise as of the last count. Another one begins then, off this thread, if that was a while ago.
 fn keyspace(shared: &Shared) -> Owned {
     let Some(shared) = shared.itself.upgrade() else { return Vec::new() };
     let mut counted = shared.counted.lock();
-    if counted.at.is_none() {
+    let few = count_few(&shared);
+    let is_all = few.is_some();
+    if let Some(keys) = few {
+        counted.keys = keys;
+        counted.at.get_or_insert(0);
+    } else if counted.at.is_none() {
         counted.keys = (0..DATABASES).map(|db| count_some(&shared, db, None).map_or(0, |(keys, _)| keys)).collect();
         counted.at = Some(0);
     }
-    if !counted.counting && counted.at.is_some_and(|at| now().saturating_sub(at) > COUNT_AGAIN) {
+    if !is_all && !counted.counting && counted.at.is_some_and(|at| now().saturating_sub(at) > COUNT_AGAIN) {
         counted.counting = true;
         let shared = shared.clone();
         tokio::task::spawn_blocking(move || {
@@ -211,6 +218,25 @@ fn keyspace(shared: &Shared) -> Owned {
     }
     let used = counted.keys.iter().enumerate().filter(|(_, keys)| **keys > 0);
     used.map(|(db, keys)| (format!("db{db}"), format!("keys={keys},expires=0,avg_ttl=0"))).collect()
+}
+
+/// Keys that are counted each time it is asked.
+const FEW: u64 = 1 << 13;
+
+/// Keys of each database, if they are few.
+fn count_few(shared: &Shared) -> Option<Vec<u64>> {
+    let (mut keys, mut all) = (vec![0; DATABASES.into()], 0);
+    let looked = shared.look(&mut |tx| {
+        (keys, all) = (vec![0; DATABASES.into()], 0);
+        let map = shared.databases.now();
+        tx.scan(Keys::from(&[]).until(&[DATABASES]), &mut |key, _| {
+            let number = key.first().map_or(0, |database| map.number_of(*database));
+            keys[usize::from(number)] += 1;
+            all += 1;
+            if all > FEW { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })
+    });
+    (looked.is_ok() && all <= FEW).then_some(keys)
 }
 
 /// Keys that are counted in one transaction: a long one would keep the store from forgetting old versions.
@@ -233,7 +259,7 @@ pub(crate) fn count(shared: &Shared, db: u8) -> Result<u64> {
 
 /// Some keys behind `last`, and the last of them if there may be more.
 fn count_some(shared: &Shared, db: u8, last: Option<Vec<u8>>) -> Result<(u64, Option<Vec<u8>>)> {
-    let mut range = all(db, &[]);
+    let mut range = all(shared.databases.now().of(db), &[]);
     if let Some(last) = last {
         range.from = Bound::Excluded(last);
     }

@@ -7,6 +7,7 @@ use crate::clock::now;
 use crate::command::{Command, Env, Run};
 use crate::commands::COMMANDS;
 use crate::context::Looks;
+use crate::databases::{DatabaseMap, Seen};
 use crate::dispatch;
 use crate::engine::{self, Error, Tx};
 use crate::events::Ticket;
@@ -63,10 +64,12 @@ pub(crate) struct Job {
     errors: u64,
     /// Keys that commands which read have found, and have not.
     looks: (u64, u64),
-    exec: Option<BTreeMap<Vec<u8>, Option<u64>>>,
+    exec: Option<BTreeMap<Vec<u8>, Seen>>,
     /// What was in the reply before, and which database was used.
     base: usize,
     db: u8,
+    /// Its last attempt takes too long for a thread that serves others.
+    heavy: bool,
     /// What its keys need was asked for with that of others.
     pub(crate) prefetched: bool,
     /// What is to be told when it is committed.
@@ -90,6 +93,7 @@ impl Job {
             exec: None,
             base,
             db,
+            heavy: false,
             prefetched: false,
             ticket: None,
             touched: Touched::Unknown,
@@ -118,6 +122,7 @@ impl Job {
             exec: Some(watched),
             base,
             db,
+            heavy: false,
             prefetched: false,
             ticket: None,
             touched: Touched::Unknown,
@@ -146,15 +151,19 @@ impl Job {
     }
 
     /// Runs all that are to be run.
-    fn run_all(&mut self, tx: &mut dyn Tx, now: u64) -> engine::Result<()> {
+    fn run_all(&mut self, tx: &mut dyn Tx, now: u64, databases: DatabaseMap) -> engine::Result<()> {
         let failpoints = self.parts.session.shared.failpoints;
         let alone = self.exec.is_some() || self.to == self.from + 1;
-        let mut looks = Looks::new(if alone { WRITTEN_MAX } else { WRITTEN });
+        let mut looks = Looks::new(if alone { WRITTEN_MAX } else { WRITTEN }, databases);
         looks.whole = self.exec.is_some();
+        looks.apart = crate::script::is_apart();
         for at in self.from..self.to {
+            if self.exec.is_none() {
+                looks.begin_request();
+            }
             self.parts.session.script.request = at;
             let turn = if failpoints.skips(Step::InOrder) { self.from + self.to - 1 - at } else { at };
-            self.run_one(tx, turn, now, &mut looks)?;
+            self.run_one(tx, turn, now, &mut looks).inspect_err(|error| self.heavy = *error == Error::TooLong)?;
             self.looks = looks.counts();
             self.done = at + 1;
             if self.exec.is_none() && self.parts.reply.len() - self.base > REPLY {
@@ -178,6 +187,7 @@ impl Job {
         let (mut stored, mut ends) = (Vec::with_capacity(1024), Vec::with_capacity(64));
         for job in jobs {
             let Parts { session, input, batch, commands, .. } = &job.parts;
+            let db = session.shared.databases.now().of(session.db);
             for at in job.from..job.to {
                 // The first key is enough: most commands have no other.
                 if let Some((_, command)) = commands.get(at).copied().flatten()
@@ -185,7 +195,7 @@ impl Job {
                 {
                     let key = batch.arguments(at, input).get(first);
                     if key.len() < 256 {
-                        stored.push(session.db);
+                        stored.push(db);
                         stored.extend_from_slice(key);
                         ends.push(stored.len());
                     }
@@ -293,12 +303,16 @@ impl Work for Job {
         self.parts.session.tracking.due.clear();
         self.parts.session.flushed = false;
         self.ticket = None;
+        self.heavy = false;
         self.errors = 0;
         let now = now();
-        let failpoints = self.parts.session.shared.failpoints;
+        let (failpoints, databases) = {
+            let shared = &self.parts.session.shared;
+            (shared.failpoints, shared.databases.now())
+        };
         if let Some(watched) = &self.exec {
-            for (key, version) in watched.iter().filter(|_| !failpoints.skips(Step::Watched)) {
-                if tx.version(key)? != *version {
+            for (key, seen) in watched.iter().filter(|_| !failpoints.skips(Step::Watched)) {
+                if databases.seen(tx, key)? != *seen {
                     self.parts.reply.null_array();
                     self.done = self.to;
                     self.touched = Touched::Keys(Vec::new());
@@ -312,10 +326,10 @@ impl Work for Job {
         }
         if !self.parts.session.shared.tracking.any() {
             self.touched = Touched::Unknown;
-            return self.run_all(tx, now);
+            return self.run_all(tx, now, databases);
         }
         let mut touching = Touching::new(tx);
-        let ran = self.run_all(&mut touching, now);
+        let ran = self.run_all(&mut touching, now, databases);
         self.touched = if self.parts.session.flushed { Touched::All } else { touching.touched() };
         ran
     }
@@ -356,7 +370,7 @@ impl Work for Job {
         for (_, command) in self.parts.commands[self.from..self.to].iter().flatten() {
             match command.run {
                 Run::Script(_) => return Class::Script,
-                _ if matches!(command.name, "flushall" | "flushdb") => class = Class::Flush,
+                _ if matches!(command.name, "flushall" | "flushdb" | "swapdb") => class = Class::Flush,
                 _ => {}
             }
         }
@@ -365,6 +379,18 @@ impl Work for Job {
 
     fn leaves(&self) -> bool {
         self.parts.session.script.leaves
+    }
+
+    fn is_heavy(&self) -> bool {
+        self.heavy
+    }
+
+    fn put_off(&mut self) {
+        self.ticket = None;
+        self.forget_deferred();
+        self.parts.reply.truncate(self.base);
+        self.parts.session.db = self.db;
+        (self.done, self.errors) = (self.from, 0);
     }
 
     fn stay(&mut self, long: Option<std::sync::Arc<Long>>) {

@@ -28,6 +28,7 @@
 //! | `pubsub`, `client`, `topic` | which clients subscribe to what; what others may know of a connection, and what is yet to be sent to it |
 //! | `config` | what the server is to do |
 //! | `form` | what commands are called, and which of their arguments are keys |
+//! | `databases` | which database of the store a client's number leads to: what `SWAPDB` changes |
 //! | `data` | how Redis' data lie in the store |
 //! | `engine`, `tree` | what is needed of a store; [`kv`] is one, a B+tree in a [`heap`] another |
 //! | `request`, `reply` | Redis' protocol, versions 2 and 3 |
@@ -88,6 +89,7 @@ mod connection;
 mod context;
 mod cursors;
 mod data;
+mod databases;
 mod dispatch;
 mod elsewhere;
 pub mod engine;

@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 
 use crate::data::streams::Id;
 
-/// All of them, by keys as they are in the store.
+/// All of them, by keys with the number of their database in front.
 #[derive(Debug, Default)]
 pub(crate) struct Readers {
     by_key: Mutex<BTreeMap<Vec<u8>, Queue>>,

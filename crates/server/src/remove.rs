@@ -27,8 +27,7 @@ use std::ops::{Bound, ControlFlow};
 
 use tx::Keys;
 
-use self::gate::Closed;
-pub(crate) use self::gate::{Gate, Inside};
+pub(crate) use self::gate::{Closed, Gate, Inside};
 pub(crate) use self::hidden::{Hidden, Hiding};
 pub(crate) use self::note::keep_spare;
 pub(crate) use self::record::Brief;

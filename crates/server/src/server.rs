@@ -138,6 +138,9 @@ impl Server {
         config.settings.connections = files_for(config.settings.connections, threads)?;
         let shared =
             Shared::start(commands, engine, config.settings.clone(), users, threads, config.group.clone(), failpoints)?;
+        if !config.ignore_kept {
+            crate::commands::load_kept(&shared)?;
+        }
         let mut listeners = Vec::new();
         let mut bound = |addresses: &[SocketAddr], protocol: &Protocol| -> Result<Vec<SocketAddr>, Error> {
             let mut found = Vec::new();

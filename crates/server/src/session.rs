@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use crate::acl_log::{Entry, Reason, Within};
 use crate::client::{Client, State};
 use crate::clock::now;
+use crate::databases::Seen;
 use crate::form::Form;
 use crate::metrics::Recorder;
 use crate::monitors::Monitoring;
@@ -23,14 +24,15 @@ pub(crate) struct Session {
     pub(crate) shared: Arc<Shared>,
     pub(crate) recorder: Arc<Recorder>,
     pub(crate) client: Arc<Client>,
+    /// The number of its database, which [`databases`](crate::databases) leads to one of the store.
     pub(crate) db: u8,
     /// None if it has not authenticated, and must.
     pub(crate) user: Option<Arc<User>>,
     /// The number of the users of whom that is one.
     users: u64,
     pub(crate) multi: Option<Queued>,
-    /// Keys as they are in the store, and the versions they had.
-    pub(crate) watched: BTreeMap<Vec<u8>, Option<u64>>,
+    /// Keys, with the number of their database in front, and what they were.
+    pub(crate) watched: BTreeMap<Vec<u8>, Seen>,
     /// The connection ends when its replies are written.
     pub(crate) closing: bool,
     pub(crate) replies: Replies,

@@ -1,6 +1,6 @@
 //! What all connections have in common.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Weak};
@@ -13,6 +13,7 @@ use crate::clock::now;
 use crate::config::{Chunks, Settings};
 use crate::cursors::Cursors;
 use crate::data::{Ids, any_collection};
+use crate::databases::{self, DatabaseMap, Databases};
 use crate::engine::{self, Engine, Tx};
 use crate::events::{Events, Teller};
 use crate::evictor::Evictor;
@@ -26,7 +27,7 @@ use crate::pauses::Pauses;
 use crate::pubsub::PubSub;
 use crate::random::{Random, RandomSeed};
 use crate::readers::Readers;
-use crate::remove::{self, Gate, Hiding, Inside, Site};
+use crate::remove::{self, Closed, Gate, Hidden, Hiding, Inside, Site};
 use crate::scripts::{End, Scripts};
 use crate::slowlog::SlowLog;
 use crate::topic::Of;
@@ -45,6 +46,8 @@ pub(crate) struct Shared {
     pub(crate) engine: Box<dyn Engine>,
     /// What `CONFIG SET` may change.
     settings: RwLock<Arc<Settings>>,
+    /// Names of those that `CONFIG SET` has changed, now or before `CONFIG REWRITE` kept them.
+    pub(crate) changed_settings: Mutex<BTreeSet<String>>,
     /// Raised with each change of the settings, so that threads see it without counting references to them.
     pub(crate) settings_number: AtomicU64,
     pub(crate) cursors: Cursors,
@@ -55,6 +58,7 @@ pub(crate) struct Shared {
     pub(crate) chunks: Chunks,
     pub(crate) chunks_noted: AtomicBool,
     pub(crate) gate: Gate,
+    pub(crate) databases: Databases,
     /// When a write found no room last, in milliseconds of Unix time; 0 if none has.
     full_at: AtomicU64,
     /// There may be collections: only then must be looked whether a key that is overwritten is one.
@@ -115,8 +119,8 @@ impl Shared {
         events.set(settings.notify);
         let evictor = Evictor::new(random.1, &settings);
         // A server that follows answers nothing about data, and writes nothing.
-        let (ids, collections, seed) = if group.as_ref().is_some_and(|group| group.follows()) {
-            (Ids::none(), true, 0)
+        let (ids, collections, seed, map) = if group.as_ref().is_some_and(|group| group.follows()) {
+            (Ids::none(), true, 0, DatabaseMap::default())
         } else {
             let ids = Ids::draw(&*engine, failpoints)?;
             let collections = any_collection(&*engine)?;
@@ -124,7 +128,8 @@ impl Shared {
                 None => remove::keep_spare(&*engine),
                 waiting => gate.hide(waiting),
             }
-            (ids, collections, crate::data::seed(&*engine, collections, RandomSeed::draw().0)?)
+            let seed = crate::data::seed(&*engine, collections, RandomSeed::draw().0)?;
+            (ids, collections, seed, databases::load(&*engine)?)
         };
         Ok(Arc::new_cyclic(|itself| Self {
             commands,
@@ -132,11 +137,13 @@ impl Shared {
             chunks: settings.chunks,
             chunks_noted: AtomicBool::new(false),
             settings: RwLock::new(Arc::new(settings)),
+            changed_settings: Mutex::default(),
             settings_number: AtomicU64::new(1),
             cursors: Cursors::new(random.0),
             ids,
             seed,
             gate,
+            databases: Databases::new(map),
             full_at: AtomicU64::new(0),
             collections: collections.into(),
             users,
@@ -286,6 +293,13 @@ impl Shared {
         self.scripts.end_long(End::Steps);
     }
 
+    /// The map of the databases may change until this is dropped. The caller is not inside the gate.
+    pub(crate) fn close_for_databases(&self) -> Changing<'_> {
+        let closed = self.gate.close(&|| self.ask_to_leave());
+        self.databases.let_change(true);
+        Changing { shared: self, closed }
+    }
+
     /// [`remove::in_steps`]. The caller is not inside the gate.
     pub(crate) fn in_steps(
         &self,
@@ -323,9 +337,61 @@ impl Shared {
     }
 }
 
+/// No transaction of another client is inside the gate, and one that is run now may change the map of the databases.
+pub(crate) struct Changing<'s> {
+    shared: &'s Shared,
+    closed: Closed<'s>,
+}
+
+impl Changing<'_> {
+    /// What no transaction is to see.
+    pub(crate) fn hidden(&self) -> Option<Arc<Hidden>> {
+        self.closed.hidden()
+    }
+
+    /// The transaction that was run has ended.
+    pub(crate) fn end(self, result: &engine::Result<()>) {
+        let databases = &self.shared.databases;
+        match result {
+            Ok(()) => self.adopt(databases.next()),
+            // Nothing is written any more. What is read goes by the map that is read.
+            Err(engine::Error::InDoubt(_)) => {
+                if let Ok(map) = databases::load(&*self.shared.engine) {
+                    self.adopt(map);
+                }
+            }
+            Err(_) => {}
+        }
+    }
+
+    fn adopt(&self, map: DatabaseMap) {
+        let before = self.shared.databases.now();
+        if map == before {
+            return;
+        }
+        self.shared.databases.adopt(map);
+        // What was counted of each database.
+        let mut counted = self.shared.counted.lock();
+        let old = counted.keys.clone();
+        for (number, keys) in (0..).zip(counted.keys.iter_mut()) {
+            *keys = old.get(usize::from(before.number_of(map.of(number)))).copied().unwrap_or(0);
+        }
+    }
+}
+
+impl Drop for Changing<'_> {
+    fn drop(&mut self) {
+        self.shared.databases.let_change(false);
+    }
+}
+
 impl Teller for Shared {
     fn events(&self) -> &Events {
         &self.events
+    }
+
+    fn databases(&self) -> DatabaseMap {
+        self.databases.now()
     }
 
     fn publish(&self, channel: &[u8], payload: &[u8]) {

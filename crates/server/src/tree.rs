@@ -307,6 +307,11 @@ impl Engine for Tree {
         (self.heap.stats().bytes / SPARE).min(SPARE_MAX) as usize
     }
 
+    fn record_bytes(&self, key: usize, value: usize, _: bool) -> u64 {
+        // A slot of a leaf, the value's length, and what stands before it; that leaves are not full is not counted.
+        (8 + 4 + transaction::HEADER + key + value) as u64
+    }
+
     fn key_max(&self) -> usize {
         self.key_max
     }

@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 /// Those that wait for one key, in the order in which they came.
 type Row = BTreeMap<u64, Arc<One>>;
 
-/// All of them, by keys as they are in the store.
+/// All of them, by keys with the number of their database in front.
 #[derive(Debug, Default)]
 pub(crate) struct Waiters {
     by_key: Mutex<BTreeMap<Vec<u8>, Row>>,
@@ -70,9 +70,14 @@ impl Waiters {
         self.asleep.load(Relaxed)
     }
 
-    /// Something was put there, and committed. Wakes the first that waits for it.
+    /// Something was put there, and committed, or at all keys if this one is empty. Wakes the first that waits for it.
     pub(crate) fn wake(&self, key: &[u8]) {
         let mut by_key = self.by_key.lock();
+        if key.is_empty() {
+            let all: Vec<Vec<u8>> = by_key.keys().cloned().collect();
+            drop(by_key);
+            return all.iter().for_each(|key| self.wake(key));
+        }
         let Some(row) = by_key.get_mut(key) else { return };
         if let Some((_, one)) = row.pop_first() {
             one.woken.store(true, SeqCst);

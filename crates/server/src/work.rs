@@ -43,6 +43,14 @@ pub(crate) trait Work: Any + Send {
         false
     }
 
+    /// It takes longer than a thread has that serves others, and is to be run again on one that does not: with [`Error::TooLong`].
+    fn is_heavy(&self) -> bool {
+        false
+    }
+
+    /// That is to be done: it is as if it had not been run.
+    fn put_off(&mut self) {}
+
     /// It may take as long as this says; as at first, if it says nothing.
     fn stay(&mut self, long: Option<Arc<Long>>) {
         let _ = long;

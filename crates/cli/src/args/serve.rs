@@ -138,6 +138,9 @@ pub struct Asked {
     /// What is told of changes of keys, as Redis' notify-keyspace-events: KEA for all [default: nothing]
     #[arg(long, value_name = "CLASSES", env = "CAIRN_NOTIFY_KEYSPACE_EVENTS")]
     pub notify_keyspace_events: Option<String>,
+    /// Start with what is said here and in the file, whatever CONFIG REWRITE has kept in the store: that goes before both otherwise
+    #[arg(long, env = "CAIRN_IGNORE_KEPT_CONFIG")]
+    pub ignore_kept_config: bool,
     /// Bytes of an argument [default: 512M]
     #[arg(long, value_name = "SIZE", env = "CAIRN_MAX_ARGUMENT", value_parser = size::parse)]
     #[serde(deserialize_with = "bytes")]
@@ -250,6 +253,7 @@ impl Asked {
             idle: self.idle.or(file.idle),
             lua_time_limit: self.lua_time_limit.or(file.lua_time_limit),
             notify_keyspace_events: self.notify_keyspace_events.or(file.notify_keyspace_events),
+            ignore_kept_config: self.ignore_kept_config || file.ignore_kept_config,
             max_argument: self.max_argument.or(file.max_argument),
             max_request: self.max_request.or(file.max_request),
             max_memory_policy: self.max_memory_policy.or(file.max_memory_policy),

@@ -229,6 +229,7 @@ fn config(asked: &Asked) -> Result<Config, Failure> {
         threads: asked.threads.map_or(0, usize::from),
         group: None,
         settings,
+        ignore_kept: asked.ignore_kept_config,
     })
 }
 

@@ -7,7 +7,6 @@ use super::{Command, Outcome, SYNTAX, int, is, session};
 use crate::acl_log::Within;
 use crate::client::{Client, listens};
 use crate::clock::now;
-use crate::data::DATABASES;
 use crate::reply::Reply;
 use crate::request::Arguments;
 use crate::session::{Replies, Session};
@@ -61,9 +60,7 @@ fn reset(s: &mut Session, _: &Arguments<'_>, reply: &mut Reply) -> Outcome {
 }
 
 fn select(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
-    let db = int(args.get(1)).map_err(|_| super::Stop::from("ERR invalid DB index"))?;
-    let db = u8::try_from(db).ok().filter(|db| *db < DATABASES);
-    s.db = db.ok_or("ERR DB index is out of range")?;
+    s.db = super::keys::number_of_database(args.get(1))?;
     s.client.state.lock().db = s.db;
     reply.ok();
     Ok(())

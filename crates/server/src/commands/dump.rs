@@ -50,7 +50,11 @@ fn collection(c: &Context<'_>, head: &Head) -> Outcome<Value> {
     })
 }
 
+/// What a byte of a payload takes, about, in nanoseconds.
+const PAYLOAD_BYTE: u64 = 10;
+
 fn restore(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
+    c.takes(PAYLOAD_BYTE.saturating_mul(args.get(3).len() as u64))?;
     let key = args.get(1);
     let (mut replace, mut absolute, mut idle, mut frequency) = (false, false, None, None);
     let mut at = 4;

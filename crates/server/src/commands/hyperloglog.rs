@@ -42,7 +42,11 @@ fn pfadd(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
     Ok(())
 }
 
+/// What one sketch takes, about, in nanoseconds.
+const SKETCH: u64 = 20_000;
+
 fn pfcount(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
+    c.takes(SKETCH.saturating_mul(args.len() as u64))?;
     let mut registers = [0; COUNT];
     if args.len() > 2 {
         for key in args.from(1) {
@@ -74,6 +78,7 @@ fn pfcount(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
 }
 
 fn pfmerge(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
+    c.takes(SKETCH.saturating_mul(args.len() as u64))?;
     let (mut registers, mut dense) = ([0; COUNT], false);
     let mut to = None;
     for (at, key) in args.from(1).enumerate() {

@@ -83,13 +83,22 @@ fn renamenx(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
     Ok(())
 }
 
-fn database(text: &[u8]) -> Outcome<u8> {
+/// The number by which a client knows a database.
+pub(super) fn number_of_database(text: &[u8]) -> Outcome<u8> {
     let number = int(text)?;
-    Ok(u8::try_from(number).ok().filter(|db| *db < DATABASES).ok_or("ERR DB index is out of range")?)
+    if i32::try_from(number).is_err() {
+        return Err("ERR value is out of range, value must between -2147483648 and 2147483647".into());
+    }
+    Ok(u8::try_from(number).ok().filter(|number| *number < DATABASES).ok_or("ERR DB index is out of range")?)
+}
+
+/// The database of the store to which such a number leads.
+fn database(c: &Context<'_>, text: &[u8]) -> Outcome<u8> {
+    Ok(c.looks.databases.of(number_of_database(text)?))
 }
 
 fn move_key(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
-    let db = database(args.get(2))?;
+    let db = database(c, args.get(2))?;
     if db == c.db {
         return Err("ERR source and destination objects are the same".into());
     }
@@ -109,7 +118,7 @@ fn copy(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
             o if is(o, "REPLACE") => replace = true,
             o if is(o, "DB") && at + 1 < args.len() => {
                 at += 1;
-                db = database(args.get(at))?;
+                db = database(c, args.get(at))?;
             }
             _ => return Err(SYNTAX.into()),
         }
@@ -234,7 +243,7 @@ fn answer_expiry(c: &mut Context<'_>, args: &Arguments<'_>, of: fn(u64, u64) -> 
 /// Counts them one by one: a number kept in one place would be written by every insert.
 fn dbsize(c: &mut Context<'_>, _: &Arguments<'_>) -> Outcome {
     let mut count = 0;
-    c.tx.scan(all(c.db, &[]), &mut |_, _| {
+    c.scan(all(c.db, &[]), &mut |_, _| {
         count += 1;
         ControlFlow::Continue(())
     })?;
@@ -261,7 +270,7 @@ fn flush_all(c: &mut Context<'_>, args: &Arguments<'_>, dbs: &[u8]) -> Outcome {
     }
     let mut keys = Vec::new();
     for db in dbs {
-        c.tx.scan(all(*db, &[]), &mut |key, value| {
+        c.scan(all(*db, &[]), &mut |key, value| {
             keys.push((key.to_vec(), Head::read(value)));
             ControlFlow::Continue(())
         })?;
@@ -288,7 +297,7 @@ fn remove_all(tx: &mut dyn Tx, keys: Vec<(Vec<u8>, Option<Head>)>) -> Result<()>
 fn keys(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
     let pattern = args.get(1);
     let mut found = Vec::new();
-    c.tx.scan(all(c.db, glob::literal(pattern)), &mut |key, _| {
+    c.scan(all(c.db, glob::literal(pattern)), &mut |key, _| {
         if glob::matches(pattern, &key[1..]) {
             found.push(key[1..].to_vec());
         }
@@ -302,7 +311,7 @@ fn keys(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
 /// The first key of a range.
 fn first(c: &Context<'_>, range: Keys) -> Outcome<Option<Vec<u8>>> {
     let mut first = None;
-    c.tx.scan(range, &mut |key, _| {
+    c.scan(range, &mut |key, _| {
         first = Some(key[1..].to_vec());
         ControlFlow::Break(())
     })?;
@@ -316,7 +325,7 @@ const DRAWN: usize = 8;
 
 fn randomkey(c: &mut Context<'_>, _: &Arguments<'_>) -> Outcome {
     let mut keys = Vec::new();
-    c.tx.scan(all(c.db, &[]), &mut |key, _| {
+    c.scan(all(c.db, &[]), &mut |key, _| {
         keys.push((key[1..].to_vec(), 1.0));
         if keys.len() > FEW { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
@@ -432,7 +441,7 @@ fn scan(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
         range.from = Bound::Excluded(stored(c.db, &last));
     }
     let (mut found, mut looked, mut last) = (Vec::new(), 0, None);
-    c.tx.scan(range, &mut |key, value| {
+    c.scan(range, &mut |key, value| {
         looked += 1;
         let key = &key[1..];
         if glob::matches(asked.pattern, key) && asked.kind.is_none_or(|kind| is(kind, Kind::of(value).name())) {

@@ -8,6 +8,9 @@ use crate::request::Arguments;
 
 pub(super) const COMMANDS: &[Command] = &[data("lcs", -3, READ | STRING, KeysAt::Range(1, 2, 1), lcs)];
 
+/// What a pair of bytes takes, about, in nanoseconds.
+const CELL: u64 = 4;
+
 /// A run of bytes that both have: where it begins in each, and how long it is.
 #[derive(Debug, PartialEq)]
 struct Match {
@@ -92,6 +95,8 @@ fn lcs(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
     if idx && len {
         return Err("ERR If you want both the length and indexes, please just use IDX.".into());
     }
+    let cells = (strings[0].len() as u64 + 1).saturating_mul(strings[1].len() as u64 + 1);
+    c.takes(cells.saturating_mul(CELL))?;
     let full = "ERR Insufficient memory, transient memory for LCS exceeds proto-max-bulk-len";
     let lengths = Lengths::of(&strings[0], &strings[1]).ok_or(full)?;
     if len {

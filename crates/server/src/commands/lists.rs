@@ -67,7 +67,8 @@ fn at(c: &Context<'_>, head: &Head, index: u64) -> Outcome<Vec<u8>> {
 pub(super) fn copies(c: &Context<'_>, head: &Head, from: u64, to: u64) -> Outcome<Vec<Vec<u8>>> {
     let mut values = Vec::new();
     if from < to {
-        c.tx.scan(elements(head, from, to), &mut |_, value| {
+        c.passes(to - from)?;
+        c.scan(elements(head, from, to), &mut |_, value| {
             values.push(value.to_vec());
             ControlFlow::Continue(())
         })?;
@@ -285,9 +286,11 @@ fn lrange(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
     if left == 0 {
         return Ok(());
     }
-    c.tx.scan(elements(&head, from, to), &mut |_, value| {
+    c.passes(left)?;
+    let Context { tx, reply, looks, .. } = c;
+    looks.scan(&**tx, elements(&head, from, to), &mut |_, value| {
         left = left.wrapping_sub(1);
-        c.reply.bulk(value);
+        reply.bulk(value);
         ControlFlow::Continue(())
     })?;
     if left == 0 { Ok(()) } else { Err(missing()) }
@@ -314,7 +317,7 @@ fn linsert(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
     };
     let pivot = args.get(3);
     let (mut looked, mut found) = (0, None);
-    c.tx.scan(elements(&head, 0, head.count), &mut |_, value| {
+    c.scan(elements(&head, 0, head.count), &mut |_, value| {
         if value == pivot {
             found = Some(looked);
             return ControlFlow::Break(());
@@ -382,7 +385,7 @@ fn ltrim(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
 fn find(c: &Context<'_>, head: &Head, value: &[u8], end: End, most: u64, looked_at: u64) -> Outcome<Vec<u64>> {
     let (mut looked, mut found) = (0, Vec::new());
     let range = Keys { reverse: end == End::Right, ..elements(head, 0, head.count) };
-    c.tx.scan(range, &mut |_, held| {
+    c.scan(range, &mut |_, held| {
         if held == value {
             found.push(if end == End::Left { looked } else { head.count - 1 - looked });
         }

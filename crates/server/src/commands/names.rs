@@ -80,7 +80,7 @@ pub(super) fn each(c: &Context<'_>, head: &Head, from: u64, visit: Visit<'_>) ->
     let from = head.element(&[before, &from.to_be_bytes()]);
     let name_at = from.len();
     let range = Keys { from: Bound::Included(from), ..head.elements(&[before]) };
-    Ok(c.tx.scan(range, &mut |key, value| visit(key.get(name_at..).unwrap_or_default(), value))?)
+    Ok(c.scan(range, &mut |key, value| visit(key.get(name_at..).unwrap_or_default(), value))?)
 }
 
 /// Called with names and what is held under them; says whether to go on.
@@ -112,6 +112,7 @@ pub(super) fn walk(c: &Context<'_>, head: &Head, visit: Walk<'_>) -> Outcome {
 
 /// Copies of all names and what is held under them.
 pub(super) fn all(c: &Context<'_>, head: &Head) -> Outcome<Vec<Pair>> {
+    c.passes(head.count)?;
     let mut all = Vec::new();
     each(c, head, 0, &mut |name, value| {
         all.push((name.to_vec(), value.to_vec()));

@@ -5,14 +5,14 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use super::flag::{self, ADMIN, CONNECTION, DANGEROUS, FAST, NO_MULTI};
-use super::{COMMANDS as ALL, Command, KeysAt, Outcome, SYNTAX, int, is, session};
+use super::{COMMANDS as ALL, Command, KeysAt, Outcome, SYNTAX, Stop, int, is, session};
 use crate::clock::now;
 use crate::config::{Eviction, Notify, Settings, SubscriberLimit};
-use crate::form::Fit;
 use crate::random::RandomSeed;
 use crate::reply::Reply;
 use crate::request::Arguments;
 use crate::session::Session;
+use crate::shared::Shared;
 use crate::slowlog::LEN_MAX;
 use crate::tracking::KEYS_MAX;
 use crate::users::User;
@@ -29,6 +29,8 @@ pub(super) const COMMANDS: &[Command] = &[
     }),
     session("command", -1, CONNECTION, command),
     session("config", -2, ADMIN | DANGEROUS, config),
+    // It is refused before it gets here.
+    session("debug", -2, ADMIN | DANGEROUS, |_, _, _| Err(crate::form::DEBUG_REFUSED.into())),
     session("info", -1, DANGEROUS, info),
     session("lastsave", 1, FAST | ADMIN | DANGEROUS, |_, _, reply| {
         // All that was acknowledged is saved, at any time.
@@ -98,31 +100,9 @@ fn command(_: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome 
                 }
             }
         }
-        o if is(o, "LIST") => {
-            reply.array(ALL.len());
-            ALL.iter().for_each(|command| reply.bulk(command.name.as_bytes()));
-        }
-        o if is(o, "GETKEYS") && args.len() > 2 => {
-            let (_, command) = super::find(args.get(2)).ok_or("ERR Invalid command specified")?;
-            let inner = args.behind(2);
-            let fit = command.fit(&inner);
-            if matches!(fit, Fit::Unknown(_)) {
-                return Err("ERR Invalid command specified".into());
-            }
-            // Help of a command that has keys has none.
-            if command.keys == KeysAt::None || is(inner.get(1), "HELP") && command.is(flag::STREAM) {
-                return Err("ERR The command has no key arguments".into());
-            }
-            if fit.error(command).is_some() {
-                return Err("ERR Invalid number of arguments specified for command".into());
-            }
-            let keys = command.keys(&inner);
-            if keys.is_empty() {
-                return Err("ERR The command has no key arguments".into());
-            }
-            reply.array(keys.len());
-            keys.iter().for_each(|key| reply.bulk(key));
-        }
+        o if is(o, "LIST") => return super::listing::list(args, reply),
+        o if is(o, "GETKEYS") && args.len() > 2 => return super::listing::keys(args, false, reply),
+        o if is(o, "GETKEYSANDFLAGS") && args.len() > 2 => return super::listing::keys(args, true, reply),
         o if is(o, "DOCS") => reply.map(0),
         o => {
             return Err(format!("ERR unknown subcommand '{}'. Try COMMAND HELP.", o.escape_ascii()).into());
@@ -179,8 +159,8 @@ fn describe(command: &Command, reply: &mut Reply) {
 const SCRIPT_MS_MAX: u64 = 86_400_000;
 
 /// Names and values as Redis has them; those that cannot be changed are what is true here.
-fn settings(s: &Session) -> Vec<(&'static str, String)> {
-    let now = s.shared.settings();
+pub(super) fn settings(shared: &Shared) -> Vec<(&'static str, String)> {
+    let now = shared.settings();
     vec![
         ("appendfsync", "always".to_owned()),
         ("appendonly", "yes".to_owned()),
@@ -202,9 +182,9 @@ fn settings(s: &Session) -> Vec<(&'static str, String)> {
         ("notify-keyspace-events", now.notify.to_string()),
         ("proto-max-bulk-len", now.argument.to_string()),
         ("save", String::new()),
-        ("slowlog-log-slower-than", s.shared.slow.threshold.load(Relaxed).to_string()),
-        ("slowlog-max-len", s.shared.slow.len_max.load(Relaxed).to_string()),
-        ("tracking-table-max-keys", s.shared.tracking.keys_max.load(Relaxed).to_string()),
+        ("slowlog-log-slower-than", shared.slow.threshold.load(Relaxed).to_string()),
+        ("slowlog-max-len", shared.slow.len_max.load(Relaxed).to_string()),
+        ("tracking-table-max-keys", shared.tracking.keys_max.load(Relaxed).to_string()),
         ("timeout", now.idle.as_secs().to_string()),
     ]
 }
@@ -212,7 +192,7 @@ fn settings(s: &Session) -> Vec<(&'static str, String)> {
 fn config(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
     match args.get(1) {
         o if is(o, "GET") && args.len() > 2 => {
-            let all = settings(s);
+            let all = settings(&s.shared);
             let fits =
                 |name: &str| args.from(2).any(|p| crate::glob::matches(&p.to_ascii_lowercase(), name.as_bytes()));
             let found: Vec<_> = all.iter().filter(|(name, _)| fits(name)).collect();
@@ -225,12 +205,17 @@ fn config(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
         o if is(o, "SET") && args.len() > 3 && args.len().is_multiple_of(2) => {
             let mut change = Change::of((*s.shared.settings()).clone());
             for at in (2..args.len()).step_by(2) {
-                set(s, &mut change, args.get(at), args.get(at + 1))?;
+                set(&s.shared, &mut change, args.get(at), args.get(at + 1))?;
             }
-            change.carry_out(s);
+            change.carry_out(&s.shared);
+            super::keep::note(&s.shared, (2..args.len()).step_by(2).map(|at| args.get(at)));
             reply.ok();
         }
-        o if is(o, "RESETSTAT") || is(o, "REWRITE") => reply.ok(),
+        o if is(o, "REWRITE") => {
+            super::keep::rewrite(&s.shared, &settings(&s.shared))?;
+            reply.ok();
+        }
+        o if is(o, "RESETSTAT") => reply.ok(),
         o if is(o, "GET") || is(o, "SET") => {
             let name = o.to_ascii_lowercase();
             return Err(format!("ERR wrong number of arguments for 'config|{}' command", name.escape_ascii()).into());
@@ -241,7 +226,7 @@ fn config(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
 }
 
 /// What `CONFIG SET` asks for: all of it, or nothing if a part is wrong.
-struct Change {
+pub(super) struct Change {
     settings: Settings,
     slower: Option<i64>,
     slow_max: Option<u64>,
@@ -253,7 +238,7 @@ struct Change {
 }
 
 impl Change {
-    fn of(settings: Settings) -> Self {
+    pub(super) fn of(settings: Settings) -> Self {
         Self {
             settings,
             slower: None,
@@ -266,33 +251,33 @@ impl Change {
         }
     }
 
-    fn carry_out(self, s: &Session) {
-        s.shared.change_settings(self.settings);
+    pub(super) fn carry_out(self, shared: &Shared) {
+        shared.change_settings(self.settings);
         if let Some(micros) = self.slower {
-            s.shared.slow.threshold.store(micros, Relaxed);
+            shared.slow.threshold.store(micros, Relaxed);
         }
         if let Some(len) = self.slow_max {
-            s.shared.slow.len_max.store(len, Relaxed);
+            shared.slow.len_max.store(len, Relaxed);
         }
         if let Some(len) = self.acl_log_max {
-            s.shared.acl_log.len_max.store(len, Relaxed);
+            shared.acl_log.len_max.store(len, Relaxed);
         }
         if let Some(ms) = self.latency_threshold {
-            s.shared.latency.threshold.store(ms, Relaxed);
+            shared.latency.threshold.store(ms, Relaxed);
         }
         if let Some(counts) = self.latency_counts {
-            s.shared.latency.counts.store(counts, Relaxed);
+            shared.latency.counts.store(counts, Relaxed);
         }
         if let Some(keys) = self.tracked_keys_max {
-            s.shared.tracking.keys_max.store(keys, Relaxed);
+            shared.tracking.keys_max.store(keys, Relaxed);
         }
         if let Some(password) = self.password {
-            s.shared.users.set_default_password(&password);
+            shared.users.set_default_password(&password);
         }
     }
 }
 
-fn set(s: &Session, change: &mut Change, name: &[u8], value: &[u8]) -> Outcome {
+pub(super) fn set(shared: &Shared, change: &mut Change, name: &[u8], value: &[u8]) -> Outcome {
     let shown = name.to_ascii_lowercase().escape_ascii().to_string();
     let bad = |why: &str| format!("ERR CONFIG SET failed (possibly related to argument '{shown}') - {why}");
     let number = || bytes(value).ok_or_else(|| bad("argument must be a memory value"));
@@ -364,11 +349,35 @@ fn set(s: &Session, change: &mut Change, name: &[u8], value: &[u8]) -> Outcome {
         b"appendonly" if value == b"yes" => {}
         b"appendfsync" if value == b"always" => {}
         b"save" => {}
-        _ if settings(s).iter().any(|(known, _)| known.as_bytes() == name.to_ascii_lowercase()) => {
+        _ if settings(shared).iter().any(|(known, _)| known.as_bytes() == name.to_ascii_lowercase()) => {
             return Err(bad("can't set immutable config").into());
         }
         _ => return Err(format!("ERR Unknown option or number of arguments for CONFIG SET - '{shown}'").into()),
     }
+    Ok(())
+}
+
+/// Takes over what `CONFIG REWRITE` has kept. What another version kept, and this one does not take, is told of in the log.
+pub(crate) fn load_kept(shared: &Shared) -> crate::engine::Result<()> {
+    let kept = super::keep::kept(shared)?;
+    if kept.is_empty() {
+        return Ok(());
+    }
+    let mut change = Change::of((*shared.settings()).clone());
+    for (name, value) in &kept {
+        match set(shared, &mut change, name, value) {
+            Ok(()) => {
+                tracing::info!("{} is {}: CONFIG REWRITE has kept it", name.escape_ascii(), value.escape_ascii());
+                super::keep::note(shared, std::iter::once(&name[..]));
+            }
+            Err(Stop::Error(why)) => tracing::warn!(
+                "{} was kept by CONFIG REWRITE, and cannot be set: {why}; next: CONFIG SET it, and CONFIG REWRITE",
+                name.escape_ascii()
+            ),
+            Err(Stop::Engine(error)) => return Err(error),
+        }
+    }
+    change.carry_out(shared);
     Ok(())
 }
 

@@ -88,6 +88,9 @@ fn sort_ro(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
 
 fn run(c: &mut Context<'_>, key: &[u8], options: &Options<'_>) -> Outcome {
     let (kind, mut elements) = elements(c, key)?;
+    // Each is compared some twenty times, and each pattern is a look at the store.
+    let patterns = options.get.len() + usize::from(options.by.is_some());
+    c.passes((elements.len() * (1 + 2 * patterns)) as u64)?;
     // A set has no order: what is to stay, or a script sees, gets one.
     let anyhow = options.is_as_is() && kind == Kind::Set && (options.store.is_some() || c.looks.scripted);
     if !options.is_as_is() || anyhow {

@@ -66,7 +66,7 @@ pub(super) fn each(c: &Context<'_>, range: Keys, visit: &mut dyn FnMut(&[u8], f6
     {
         return Ok(());
     }
-    Ok(c.tx.scan(range, &mut |key, _| {
+    Ok(c.scan(range, &mut |key, _| {
         let (head, member) = key.split_at(MEMBER_AT.min(key.len()));
         visit(member, score(head.get(MEMBER_AT - 8..).unwrap_or_default()))
     })?)

@@ -6,6 +6,7 @@ use super::monitored::tell_from;
 use crate::command::Command;
 use crate::commands::{self, COMMANDS};
 use crate::data::stored;
+use crate::databases::Seen;
 use crate::engine;
 use crate::failpoints::Step;
 use crate::form::flag;
@@ -95,11 +96,13 @@ pub(super) async fn exec(mut parts: Parts, thread: &Thread) -> Parts {
     Parts { input, batch, commands, ran, ..job.parts }
 }
 
-/// What keys, as they are in the store, have at this moment.
-fn versions(shared: &Shared, keys: &[Vec<u8>]) -> engine::Result<Vec<Option<u64>>> {
+/// What keys, with the number of their database in front, are at this moment.
+fn versions(shared: &Shared, keys: &[Vec<u8>]) -> engine::Result<Vec<Seen>> {
     let mut versions = Vec::new();
     shared.look(&mut |tx| {
-        versions = keys.iter().map(|key| tx.version(key)).collect::<Result<_, _>>()?;
+        // Where a swap comes in between, what is seen is in another database than it is at `EXEC`, or as it is behind the swap.
+        let map = shared.databases.now();
+        versions = keys.iter().map(|key| map.seen(tx, key)).collect::<Result<_, _>>()?;
         Ok(())
     })?;
     Ok(versions)

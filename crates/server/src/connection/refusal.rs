@@ -2,7 +2,7 @@
 
 use crate::acl_log::Within;
 use crate::command::{Command, Run, Special};
-use crate::form::{Fit, flag};
+use crate::form::{DEBUG_REFUSED, Fit, flag};
 use crate::request::Arguments;
 use crate::session::Session;
 use crate::users::Denied;
@@ -13,6 +13,9 @@ pub(super) fn refusal(session: &Session, number: usize, command: &Command, args:
         Fit::Fits(second) => second,
         other => return other.error(command),
     };
+    if command.name == "debug" {
+        return Some(DEBUG_REFUSED.to_owned());
+    }
     let longest = session.shared.engine.key_max() - 1;
     if args.from(1).any(|arg| arg.len() > longest) && command.keys(args).iter().any(|key| key.len() > longest) {
         // Told before another client's requests are run with it.
@@ -58,9 +61,8 @@ fn is_about_data(command: &Command) -> bool {
 
 pub(super) fn only_hears(command: &Command, args: &Arguments<'_>) -> String {
     let mut name = command.name.to_owned();
-    if matches!(command.name, "acl" | "client" | "command" | "config" | "function" | "pubsub" | "script" | "slowlog")
-        && args.len() > 1
-    {
+    let of_two = ["acl", "client", "command", "config", "function", "memory", "pubsub", "script", "slowlog"];
+    if of_two.contains(&command.name) && args.len() > 1 {
         name += &format!("|{}", args.get(1).to_ascii_lowercase().escape_ascii());
     }
     format!(

@@ -38,7 +38,8 @@ const CLIENT: Parts = &[
     ("trackinginfo", 2),
     ("unpause", 2),
 ];
-const COMMAND: Parts = &[("count", 2), ("docs", -2), ("getkeys", -4), ("info", -2), ("list", -2)];
+const COMMAND: Parts =
+    &[("count", 2), ("docs", -2), ("getkeys", -4), ("getkeysandflags", -4), ("info", -2), ("list", -2)];
 const CONFIG: Parts = &[("get", -3), ("resetstat", 2), ("rewrite", 2), ("set", -4)];
 const FUNCTION: Parts = &[
     ("delete", 3),
@@ -53,6 +54,7 @@ const FUNCTION: Parts = &[
 ];
 const LATENCY: Parts =
     &[("doctor", 2), ("graph", 3), ("help", 2), ("histogram", -2), ("history", 3), ("latest", 2), ("reset", -2)];
+const MEMORY: Parts = &[("doctor", 2), ("help", 2), ("malloc-stats", 2), ("purge", 2), ("stats", 2), ("usage", -3)];
 const OBJECT: Parts = &[("encoding", 3), ("freq", 3), ("help", 2), ("idletime", 3), ("refcount", 3)];
 const PUBSUB: Parts =
     &[("channels", -2), ("help", 2), ("numpat", 2), ("numsub", -2), ("shardchannels", -2), ("shardnumsub", -2)];
@@ -71,6 +73,7 @@ fn of(command: &Form) -> Option<Parts> {
         "config" => CONFIG,
         "function" => FUNCTION,
         "latency" => LATENCY,
+        "memory" => MEMORY,
         "object" => OBJECT,
         "pubsub" => PUBSUB,
         "script" => SCRIPT,
@@ -106,6 +109,11 @@ impl Fit {
 }
 
 impl Form {
+    /// Its second names, if it has two.
+    pub(crate) fn second_names(&self) -> impl Iterator<Item = &'static str> {
+        of(self).unwrap_or_default().iter().map(|(name, _)| *name)
+    }
+
     pub(crate) fn fit(&self, args: &Arguments<'_>) -> Fit {
         let takes = |arity: i32| match usize::try_from(arity) {
             Ok(count) => args.len() == count,

@@ -90,8 +90,9 @@ impl Job {
 
     /// Of several keys all are known before the first is looked at.
     fn prefetch(&self, tx: &dyn Tx) {
+        let db = self.parts.shared.databases.now().of(0);
         let keys: Vec<Vec<u8>> =
-            self.requests().flat_map(|one| one.keys()).take(KEYS).map(|key| stored(0, key)).collect();
+            self.requests().flat_map(|one| one.keys()).take(KEYS).map(|key| stored(db, key)).collect();
         if keys.len() > 1 {
             tx.prefetch(&keys.iter().map(Vec::as_slice).collect::<Vec<_>>());
         }
@@ -132,11 +133,15 @@ impl Job {
         let Parts { shared, reply, input, batch, .. } = &mut self.parts;
         let Some(request) = batch.get(at, input) else { return Ok(()) };
         let mark = reply.len();
+        let databases = shared.databases.now();
+        let db = databases.of(0);
         if shared.evictor.notes() {
             let writes = request.writes();
-            request.keys().for_each(|key| shared.evictor.note_key(&shared.random, &stored(0, key), writes, now));
+            request.keys().for_each(|key| shared.evictor.note_key(&shared.random, &stored(db, key), writes, now));
         }
-        let mut context = Context { tx, reply, db: 0, now, shared, looks: crate::context::Looks::default() };
+        let mut looks = crate::context::Looks::new(0, databases);
+        looks.apart = true; // its requests have no other thread
+        let mut context = Context { tx, reply, db, now, shared, looks };
         let outcome = match &self.versionless {
             Some(answer) => complete(&mut context, &request, answer),
             None => super::run(&mut context, &request, &mut self.turn),

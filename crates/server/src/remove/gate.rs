@@ -1,4 +1,5 @@
-//! The gate that all transactions of clients pass: it is closed while something is removed in steps ([`remove`](crate::remove)), so that none sees part of it.
+//! The gate that all transactions of clients pass: it is closed while something is removed in steps ([`remove`](crate::remove)), so that none sees part of it, and while
+//! [databases](crate::databases) exchange their numbers.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};

@@ -38,13 +38,14 @@ const ARGUMENT: usize = 64;
 const LINES: usize = 8 << 20;
 
 /// Commands that Redis keeps from scripts, besides those that the connection itself runs.
-const NOT_IN_SCRIPTS: [&str; 19] = [
+const NOT_IN_SCRIPTS: [&str; 20] = [
     "acl",
     "auth",
     "bgrewriteaof",
     "bgsave",
     "client",
     "config",
+    "debug",
     "discard",
     "function",
     "hello",

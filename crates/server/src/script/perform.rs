@@ -118,7 +118,7 @@ pub(super) fn ended(one: &Interpreter, env: &mut Env<'_>, failed: Option<Error>)
         Some(Ended::By(end)) => Error::Other(
             match end {
                 End::Killed => "Script killed by user with SCRIPT KILL... Nothing is written of it",
-                End::Steps => "the script ran long while others removed very many keys, and was ended; nothing is written of it, run it again",
+                End::Steps => "the script ran long while others removed very many keys, or exchanged databases, and was ended; nothing is written of it, run it again",
                 End::Full => "the script ran long while the store was full, and was ended so that space can be taken back; nothing is written of it, run it again",
             }
             .to_owned(),

@@ -73,7 +73,7 @@ pub(crate) fn apart<R>(f: impl FnOnce() -> R) -> R {
 }
 
 /// Whether this thread serves no connections.
-pub(super) fn is_apart() -> bool {
+pub(crate) fn is_apart() -> bool {
     APART.get()
 }
 

@@ -3,9 +3,11 @@
 //!
 //! `CAIRN_SEED` runs one seed, `CAIRN_ROUNDS` that many rounds of each.
 
+mod databases;
 mod events;
 mod latency;
 mod monitors;
+mod listing;
 mod objects;
 mod places;
 mod rights;

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests, which clippy does not know for tests")]
 
+mod apart;
 mod asked;
 mod blocking;
 mod chunks;
@@ -18,6 +19,7 @@ mod first;
 mod full;
 mod group;
 mod http;
+mod kept;
 mod kill;
 mod limits;
 mod memcached;
@@ -31,6 +33,7 @@ mod scripts;
 mod streams;
 mod subscribers;
 mod support;
+mod swapdb;
 mod tracking;
 mod transactions;
 mod witness;

@@ -20,7 +20,7 @@ fn keys(head: &Head, (from, to): (Id, Id), reverse: bool) -> Option<Keys> {
 pub(super) fn ids(c: &Context<'_>, head: &Head, range: (Id, Id), most: u64, reverse: bool) -> Outcome<Vec<Id>> {
     let (mut ids, mut bad) = (Vec::new(), false);
     if let Some(keys) = keys(head, range, reverse) {
-        c.tx.scan(keys, &mut |key, _| {
+        c.scan(keys, &mut |key, _| {
             match Id::last_of(key) {
                 Some(id) => ids.push(id),
                 None => bad = true,
@@ -63,10 +63,10 @@ pub(super) fn answer_one(c: &mut Context<'_>, head: &Head, id: Id) -> Outcome<bo
 /// Answers with the entries of a range, so many at most, all for 0; and returns their ids.
 pub(super) fn list(c: &mut Context<'_>, head: &Head, range: (Id, Id), most: u64, reverse: bool) -> Outcome<Vec<Id>> {
     let (mut ids, mut bad) = (Vec::new(), false);
-    let Context { tx, reply, .. } = c;
+    let Context { tx, reply, looks, .. } = c;
     let mark = reply.len();
     if let Some(keys) = keys(head, range, reverse) {
-        tx.scan(keys, &mut |key, value| {
+        looks.scan(&**tx, keys, &mut |key, value| {
             match Id::last_of(key) {
                 Some(id) if answer(reply, id, value) => ids.push(id),
                 _ => bad = true,

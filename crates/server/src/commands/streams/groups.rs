@@ -151,7 +151,7 @@ pub(super) fn new_consumer(
 /// All of a group, in order of their names.
 pub(super) fn consumers(c: &Context<'_>, head: &Head, group: &Group) -> Outcome<Vec<Consumer>> {
     let mut numbers = Vec::new();
-    c.tx.scan(Keys::prefix(&group.names(head)), &mut |_, value| {
+    c.scan(Keys::prefix(&group.names(head)), &mut |_, value| {
         numbers.push(value.try_into().map(u64::from_be_bytes));
         ControlFlow::Continue(())
     })?;
@@ -237,7 +237,7 @@ impl Desk {
         };
         let keys = Keys { from: Bound::Included(key(from)), to: Bound::Included(key(to)), reverse: false };
         let mut ids = Vec::new();
-        c.tx.scan(keys, &mut |key, _| {
+        c.scan(keys, &mut |key, _| {
             ids.extend(Id::last_of(key));
             if ids.len() as u64 == most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
@@ -249,7 +249,7 @@ impl Desk {
         let (from, to) = (self.group.pending(&self.head, Id::MIN), self.group.pending(&self.head, Id::MAX));
         let keys = Keys { from: Bound::Included(from), to: Bound::Included(to), reverse: last };
         let mut edge = None;
-        c.tx.scan(keys, &mut |key, _| {
+        c.scan(keys, &mut |key, _| {
             edge = Id::last_of(key);
             ControlFlow::Break(())
         })?;

@@ -197,7 +197,7 @@ pub(super) fn xreadgroup(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
 
 /// Whether there is something that the group was not sent, and no reader that waits longer is to get it.
 fn is_for_it(c: &mut Context<'_>, key: &[u8], head: &Head, group: &Group, name: &[u8]) -> Outcome<bool> {
-    let (key, last) = (stored(c.db, key), head.marks.last);
+    let (key, last) = (stored(c.looks.databases.number_of(c.db), key), head.marks.last);
     let is_there = is_newer(c, head, group.last)?;
     if !is_there {
         c.looks.since.seen.push((key, last));
