@@ -148,7 +148,7 @@ fn stats(shared: &Shared, reply: &mut Reply) {
         ("overhead.total", counts.index_bytes),
         ("dataset.bytes", counts.live_bytes),
         ("cairn.index.bytes", counts.index_bytes),
-        ("cairn.index.max", shared.settings().memory as u64),
+        ("cairn.index.max", shared.settings().memory),
         ("cairn.file.bytes", counts.file_bytes),
         ("cairn.pairs", counts.entries),
         ("cairn.excess.bytes", excess.bytes),
@@ -165,7 +165,7 @@ fn stats(shared: &Shared, reply: &mut Reply) {
 
 /// What is wrong with the room there is, and what to do about it.
 fn report(shared: &Shared) -> String {
-    let (counts, excess, most) = (shared.engine.counts(), shared.engine.excess(), shared.settings().memory as u64);
+    let (counts, excess, most) = (shared.engine.counts(), shared.engine.excess(), shared.settings().memory);
     let mut found = Vec::new();
     if let Err(why) = shared.takes_writes() {
         found.push(format!("Writes are or were refused: {why}"));

@@ -10,8 +10,8 @@ EVAL return{redis.pcall('SWAPDB','0',ARGV[1]).err} 0 x|16|-1; GET %t; LRANGE %l 
 
 #[test]
 fn databases_are_those_of_redis() {
-    for (store, seed) in [(Store::Kv, 1), (Store::Kv, 2), (Store::Kv, 5), (Store::Tree, 4)] {
-        run_with(store, seed, rounds(), DATABASES, FILLING);
+    for (store, seed) in [(Store::Kv, 1), (Store::Tree, 4)] {
+        run_with(store, seed, rounds().min(20), DATABASES, FILLING);
     }
 }
 
