@@ -93,25 +93,36 @@ fn masked(bytes: &[u8], at: u64, from: u64, to: u64, outside: u8) -> u8 {
     bytes.get(at as usize).copied().unwrap_or(0) & mask | outside & !mask
 }
 
-/// Shows the pieces of a string that have bits of `from..to`: where each begins in the string, its bytes, and which of its own bits are among them.
+/// A piece of a string.
+struct Piece<'p> {
+    /// Where it begins in the string, in bytes.
+    start: u64,
+    bytes: &'p [u8],
+    /// Which of its own bits are asked for.
+    from: u64,
+    to: u64,
+}
+
+/// Shows the pieces of a string that have bits of `from..to`.
 fn pieces(
     tx: &dyn Tx,
     text: &Text<'_>,
     from: u64,
     to: u64,
-    visit: &mut dyn FnMut(u64, &[u8], u64, u64) -> ControlFlow<()>,
+    visit: &mut dyn FnMut(Piece<'_>) -> ControlFlow<()>,
 ) -> engine::Result<()> {
     let long = match text {
         Text::Whole(bytes) => {
-            let _ = visit(0, bytes, from, to);
+            let _ = visit(Piece { start: 0, bytes, from, to });
             return Ok(());
         }
         Text::Chunked(long) => long,
     };
     let mut start = from / 8 * 8;
-    long.each(tx, (from / 8) as usize..to.div_ceil(8) as usize, &mut |piece| {
-        let end = start + 8 * piece.len() as u64;
-        let flow = visit(start / 8, piece, from.max(start) - start, to.min(end) - start);
+    long.each(tx, (from / 8) as usize..to.div_ceil(8) as usize, &mut |bytes| {
+        let end = start + 8 * bytes.len() as u64;
+        let (from, to) = (from.max(start) - start, to.min(end) - start);
+        let flow = visit(Piece { start: start / 8, bytes, from, to });
         start = end;
         flow
     })
@@ -148,8 +159,8 @@ fn bitcount(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
     }
     let (from, to) = bits(args, 2, text.len())?;
     let mut all = 0;
-    pieces(&*c.tx, &text, from, to, &mut |_, bytes, from, to| {
-        all += count(bytes, from, to);
+    pieces(&*c.tx, &text, from, to, &mut |piece| {
+        all += count(piece.bytes, piece.from, piece.to);
         ControlFlow::Continue(())
     })?;
     c.reply.int(all as i64);
@@ -182,8 +193,8 @@ fn bitpos(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
     }
     let (from, to) = bits(args, 3, text.len())?;
     let mut found = None;
-    pieces(&*c.tx, &text, from, to, &mut |start, bytes, from, to| {
-        found = position(bytes, from, to, on).map(|at| 8 * start + at);
+    pieces(&*c.tx, &text, from, to, &mut |piece| {
+        found = position(piece.bytes, piece.from, piece.to, on).map(|at| 8 * piece.start + at);
         if found.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
     // A string goes on with zeros where no end was given.

@@ -165,7 +165,7 @@ impl Long {
         if self.chunks() > before {
             if self.map.is_empty() {
                 self.map = vec![0xff; before.div_ceil(8)];
-                if before % 8 != 0
+                if !before.is_multiple_of(8)
                     && let Some(last) = self.map.last_mut()
                 {
                     *last = 0xff >> (8 - before % 8);
