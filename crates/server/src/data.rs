@@ -12,7 +12,7 @@
 //!   ELEMENTS, id (8), place (8)                   value                                        of a list: Head::first is the place of the first one
 //!   ELEMENTS, id (8), hash of member (8), member                                               of a set
 //!   ELEMENTS, id (8), 0, hash of member (8), member   score (8, order-preserving)              of a sorted set
-//!   ELEMENTS, id (8), 1, score (8), member                                                     the same, in order of scores
+//!   ELEMENTS, id (8), 1, score (8), member            '-' of a negative zero, else nothing     the same, in order of scores
 //!   ELEMENTS, id (8), 0 to 3, ...                 see [`streams`]                              of a stream
 //!   ELEMENTS, id (8), number (8)                  bytes                                        of a long string: a chunk
 //!   DUE, moment (8), id (8)                       db, key                                      a collection that was to expire then
@@ -123,7 +123,7 @@ pub(crate) struct Head {
     pub(crate) id: u64,
     /// Elements.
     pub(crate) count: u64,
-    /// The place of a list's first element.
+    /// The place of a list's first element; of a sorted set whether it [keeps signs](Self::keeps_signs).
     pub(crate) first: u64,
     /// When it expires, 0 if it stays: the same as the store has for its key.
     expires: u64,
@@ -133,6 +133,10 @@ pub(crate) struct Head {
 
 /// The place where a list begins: in the middle, so it grows at both ends.
 const MIDDLE: u64 = 1 << 63;
+/// In the same place, for sorted sets.
+const KEEPS_SIGNS: u64 = MIDDLE + 1;
+/// Members, and bytes of each, of a sorted set that Redis keeps in one piece.
+pub(crate) const SMALL_SORTED: (u64, usize) = (128, 64);
 
 impl Head {
     const BYTES: usize = 33;
@@ -172,6 +176,16 @@ impl Head {
         if let Some(bytes) = value.get_mut(1..Self::BYTES) {
             bytes.chunks_exact_mut(8).zip(numbers).for_each(|(to, number)| to.copy_from_slice(&number.to_be_bytes()));
         }
+    }
+
+    /// Whether a zero in this sorted set may have a sign: Redis drops it while the set has its first form, which is up to so many members, of so many bytes each.
+    pub(crate) fn keeps_signs(&self) -> bool {
+        self.first == KEEPS_SIGNS || self.count > SMALL_SORTED.0
+    }
+
+    /// From now on this sorted set does, as in Redis also when it is small again.
+    pub(crate) fn keep_signs(&mut self) {
+        self.first = KEEPS_SIGNS;
     }
 
     /// When it expires; none if it stays.

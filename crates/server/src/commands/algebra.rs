@@ -7,7 +7,7 @@ use super::decimal::score as parse;
 use super::flag::{READ, SORTED, WRITE};
 use super::names::{held, limited, walk};
 use super::ranges::store;
-use super::sorted::{Scored, answer, ordered, score};
+use super::sorted::{Scored, answer, keeps_signs, ordered, score};
 use super::{Command, Context, KeysAt, Outcome, SYNTAX, Stop, WRONG_TYPE, data, int, is};
 use crate::data::{Head, Kind};
 use crate::request::Arguments;
@@ -46,8 +46,21 @@ impl Aggregate {
             // The infinite ones cancel each other.
             Self::Sum if (a + b).is_nan() => 0.0,
             Self::Sum => a + b,
-            Self::Min => a.min(b),
-            Self::Max => a.max(b),
+            // Of two zeros the first one, whatever their signs.
+            Self::Min => {
+                if b < a {
+                    b
+                } else {
+                    a
+                }
+            }
+            Self::Max => {
+                if b > a {
+                    b
+                } else {
+                    a
+                }
+            }
         }
     }
 }
@@ -154,6 +167,10 @@ fn combine(
     most: u64,
 ) -> Outcome<Vec<Scored>> {
     let mut found = Vec::new();
+    // As in Redis: what a sum is depends on the order. Of an intersection the smallest is gone through, and its members are looked up in the others.
+    if operation != Operation::Difference {
+        sources.sort_by_key(Source::count);
+    }
     match operation {
         Operation::Union => {
             let mut all = BTreeMap::new();
@@ -169,8 +186,6 @@ fn combine(
             found.extend(all);
         }
         Operation::Intersection => {
-            // The smallest is gone through, and its members are looked up in the others.
-            sources.sort_by_key(Source::count);
             let Some((smallest, others)) = sources.split_first() else { return Ok(found) };
             smallest.each(c, &mut |member, mut score| {
                 for other in others {
@@ -211,7 +226,8 @@ fn stored(c: &mut Context<'_>, args: &Arguments<'_>, operation: Operation, comma
     let mut sources = sources(c, args, 2, command)?;
     let (aggregate, _) = options(args, 3 + sources.len(), &mut sources, operation, true)?;
     let found = combine(c, sources, operation, aggregate, u64::MAX)?;
-    store(c, args.get(1), &found)?;
+    let keeps_signs = keeps_signs(found.iter().map(|(member, _)| member));
+    store(c, args.get(1), &found, keeps_signs)?;
     c.reply.int(found.len() as i64);
     Ok(())
 }

@@ -251,7 +251,7 @@ fn search(c: &mut Context<'_>, args: &Arguments<'_>, form: Form) -> Outcome {
                 (one.member, score)
             })
             .collect();
-        store(c, to, &members)?;
+        store(c, to, &members, false)?;
         c.reply.int(members.len() as i64);
         return Ok(());
     }
@@ -278,7 +278,7 @@ fn search(c: &mut Context<'_>, args: &Arguments<'_>, form: Form) -> Outcome {
 fn answer_nothing(c: &mut Context<'_>, to: Option<&[u8]>) -> Outcome {
     match to {
         Some(to) => {
-            store(c, to, &[])?;
+            store(c, to, &[], false)?;
             c.reply.int(0);
         }
         None => c.reply.array(0),

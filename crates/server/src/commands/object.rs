@@ -6,7 +6,7 @@ use super::flag::{KEYSPACE, READ};
 use super::second::second;
 use super::{Command, Context, KeysAt, Outcome, data};
 use crate::data::chunks::Text;
-use crate::data::{Head, Kind};
+use crate::data::{Head, Kind, SMALL_SORTED};
 use crate::request::{Arguments, number};
 
 pub(super) const COMMANDS: &[Command] = &[data("object", -2, READ | KEYSPACE, KeysAt::Range(2, 2, 1), object)];
@@ -28,10 +28,10 @@ const HELP: [&str; 14] = [
     "HELP",
 ];
 
-/// Bytes of a string that Redis keeps with its object; elements of a hash and a sorted set that it keeps in one piece, bytes of each, and whole numbers of a set.
+/// Bytes of a string that Redis keeps with its object; elements of a hash that it keeps in one piece, bytes of each, and whole numbers of a set.
 const EMBEDDED: usize = 44;
-const LISTED: (u64, u64) = (512, 128);
-const LISTED_BYTES: usize = 64;
+const LISTED: u64 = 512;
+const LISTED_BYTES: usize = SMALL_SORTED.1;
 const INTEGERS: u64 = 512;
 
 fn object(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
@@ -97,7 +97,7 @@ fn is_listed(c: &Context<'_>, head: &Head) -> Outcome<bool> {
     let short = |name: &[u8], held: &[u8]| {
         name.len() <= LISTED_BYTES && (head.kind != Kind::Hash || held.len() <= LISTED_BYTES)
     };
-    let most = if head.kind == Kind::Hash { LISTED.0 } else { LISTED.1 };
+    let most = if head.kind == Kind::Hash { LISTED } else { SMALL_SORTED.0 };
     Ok(head.count <= most && all(c, head, short)?)
 }
 

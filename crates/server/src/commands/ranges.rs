@@ -9,7 +9,7 @@ use super::flag::{FAST, READ, SORTED, WRITE};
 use super::lists::part;
 use super::sorted::{Scored, among_scores, answer, by_score, each, ordered, remove, set};
 use super::{Command, Context, KeysAt, ONE, Outcome, SYNTAX, data, int, is};
-use crate::data::{Head, Kind};
+use crate::data::{Head, Kind, SMALL_SORTED};
 use crate::request::Arguments;
 
 pub(super) const COMMANDS: &[Command] = &[
@@ -365,18 +365,23 @@ fn zrangestore(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
         Some(head) => members(c, &head, range, window)?,
         None => Vec::new(),
     };
-    store(c, args.get(1), &found)?;
+    // As in Redis: of ranks it is known before how many there are.
+    let keeps_signs = matches!(range, Range::Rank(..)) && found.len() as u64 > SMALL_SORTED.0;
+    store(c, args.get(1), &found, keeps_signs)?;
     c.reply.int(found.len() as i64);
     Ok(())
 }
 
-/// A new sorted set at a key, whatever it has had; none if there are no members.
-pub(super) fn store(c: &mut Context<'_>, key: &[u8], members: &[Scored]) -> Outcome {
+/// A new sorted set at a key, whatever it has had; none if there are no members. Zeros have their signs from the beginning, or as [`set`] has it.
+pub(super) fn store(c: &mut Context<'_>, key: &[u8], members: &[Scored], keeps_signs: bool) -> Outcome {
     c.remove(key)?;
     if members.is_empty() {
         return Ok(());
     }
     let mut head = c.head_or_new(key, Kind::Sorted)?;
+    if keeps_signs {
+        head.keep_signs();
+    }
     for (member, score) in members {
         set(c, &mut head, member, *score, None)?;
     }

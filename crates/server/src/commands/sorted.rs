@@ -8,7 +8,7 @@ use super::decimal::score as parse;
 use super::flag::{FAST, READ, SORTED, WRITE};
 use super::names::{self, NEGATIVE, Popped, at_least, check, held, missing, popped, slot};
 use super::{Command, Context, KeysAt, ONE, Outcome, SYNTAX, Stop, data, is};
-use crate::data::{Head, Kind};
+use crate::data::{Head, Kind, SMALL_SORTED};
 use crate::reply::Reply;
 use crate::request::Arguments;
 
@@ -36,9 +36,17 @@ const BY_SCORE: &[u8] = &[1];
 /// Bytes of such a key before its member.
 const MEMBER_AT: usize = 1 + 8 + 1 + 8;
 
+/// What stands with such a key whose score is a negative zero: the key is that of zero, since both are equal.
+const NEGATIVE_ZERO: &[u8] = b"-";
+
 /// Eight bytes whose order is that of numbers; those of zero for a negative zero.
 pub(super) fn ordered(score: f64) -> u64 {
-    let bits = (score + 0.0).to_bits();
+    exact(score + 0.0)
+}
+
+/// The same, and a negative zero has bytes of its own.
+fn exact(score: f64) -> u64 {
+    let bits = score.to_bits();
     if bits >> 63 == 1 { !bits } else { bits | 1 << 63 }
 }
 
@@ -66,9 +74,10 @@ pub(super) fn each(c: &Context<'_>, range: Keys, visit: &mut dyn FnMut(&[u8], f6
     {
         return Ok(());
     }
-    Ok(c.scan(range, &mut |key, _| {
+    Ok(c.scan(range, &mut |key, sign| {
         let (head, member) = key.split_at(MEMBER_AT.min(key.len()));
-        visit(member, score(head.get(MEMBER_AT - 8..).unwrap_or_default()))
+        let score = score(head.get(MEMBER_AT - 8..).unwrap_or_default());
+        visit(member, if sign == NEGATIVE_ZERO { -score } else { score })
     })?)
 }
 
@@ -79,15 +88,36 @@ pub(super) fn score_of(c: &Context<'_>, head: Option<&Head>, member: &[u8]) -> O
     }
 }
 
+/// Whether a sorted set that has such members at once keeps the signs of zeros.
+pub(super) fn keeps_signs<'m>(members: impl ExactSizeIterator<Item = &'m Vec<u8>>) -> bool {
+    members.len() as u64 > SMALL_SORTED.0 || members.into_iter().any(|member| member.len() > SMALL_SORTED.1)
+}
+
 /// Sets a member's score, where it has had `old`. The caller saves the head.
 pub(super) fn set(c: &mut Context<'_>, head: &mut Head, member: &[u8], score: f64, old: Option<f64>) -> Outcome {
+    if old.is_none() && (head.count >= SMALL_SORTED.0 || member.len() > SMALL_SORTED.1) {
+        head.keep_signs();
+    }
+    let score = if head.keeps_signs() { score } else { score + 0.0 };
+    set_exactly(c, head, member, score, old)
+}
+
+/// The same, and zero has its sign whatever the set is like.
+pub(super) fn set_exactly(
+    c: &mut Context<'_>,
+    head: &mut Head,
+    member: &[u8],
+    score: f64,
+    old: Option<f64>,
+) -> Outcome {
     match old {
         Some(old) => drop(c.tx.delete(&among_scores(head, old, member))?),
         None => head.count += 1,
     }
     let slot = slot(c, head, member);
-    c.tx.put(&slot, &ordered(score).to_be_bytes(), None)?;
-    Ok(c.tx.put(&among_scores(head, score, member), &[], None)?)
+    c.tx.put(&slot, &exact(score).to_be_bytes(), None)?;
+    let sign = if score == 0.0 && score.is_sign_negative() { NEGATIVE_ZERO } else { &[] };
+    Ok(c.tx.put(&among_scores(head, score, member), sign, None)?)
 }
 
 /// Removes members, all of which are there, and saves the head.
@@ -408,5 +438,6 @@ mod tests {
         assert!(numbers.windows(2).all(|pair| ordered(pair[0]) < ordered(pair[1])));
         assert!(numbers.iter().all(|number| score(&ordered(*number).to_be_bytes()).to_bits() == number.to_bits()));
         assert_eq!(ordered(-0.0), ordered(0.0));
+        assert_eq!(score(&exact(-0.0).to_be_bytes()).to_bits(), (-0.0_f64).to_bits());
     }
 }
