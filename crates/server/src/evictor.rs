@@ -38,6 +38,8 @@ pub(crate) struct Evictor {
 
 /// Milliseconds of a moment: 32 bits of them are 13 years.
 const MOMENT: u64 = 100;
+/// The moment at which it began: a key can be told that it was used up to a year before that.
+const BEGAN: u32 = (365 * 86_400 * 1000 / MOMENT) as u32;
 
 /// The key that was passed last, and what was seen of others.
 #[derive(Default)]
@@ -81,7 +83,6 @@ impl Evictor {
             evicted: 0.into(),
             rounds: 0.into(),
             hand: Mutex::default(),
-            // No moment is 0.
             began: now() - 1000,
         };
         this.set(settings);
@@ -136,7 +137,26 @@ impl Evictor {
     }
 
     fn moment(&self, now: u64) -> u32 {
-        u32::try_from(now.saturating_sub(self.began) / MOMENT).unwrap_or(u32::MAX).max(1)
+        let since = u32::try_from(now.saturating_sub(self.began) / MOMENT).unwrap_or(u32::MAX);
+        since.saturating_add(BEGAN)
+    }
+
+    /// When a key was used last, as far as that is known.
+    fn used(&self, key: &[u8]) -> u32 {
+        let moment = self.uses.moment(key);
+        if moment == 0 { BEGAN } else { moment }
+    }
+
+    /// A key that was put there was not used for so many seconds, or is used so often: what of it this policy goes by is noted.
+    pub(crate) fn set_use(&self, key: &[u8], idle: Option<u64>, frequency: Option<u8>, now: u64) {
+        match (self.notes.load(Relaxed), idle, frequency) {
+            (MOMENTS, Some(seconds), _) => {
+                let ago = u32::try_from(seconds.saturating_mul(1000 / MOMENT)).unwrap_or(u32::MAX);
+                self.uses.note_moment(key, self.moment(now).saturating_sub(ago).max(1));
+            }
+            (COUNTS, _, Some(count)) => self.uses.set_count(key, count, minute(now)),
+            _ => {}
+        }
     }
 
     /// There are so many keys.
@@ -152,7 +172,7 @@ impl Evictor {
     /// For how many seconds a key was not used; since the server began to note that if it was not.
     pub(crate) fn idle_seconds(&self, key: &[u8], now: u64) -> Option<u32> {
         let noted = self.notes.load(Relaxed) == MOMENTS;
-        noted.then(|| self.moment(now).saturating_sub(self.uses.moment(key)) / (1000 / MOMENT) as u32)
+        noted.then(|| self.moment(now).saturating_sub(self.used(key)) / (1000 / MOMENT) as u32)
     }
 
     /// How often a key is used.
@@ -164,7 +184,7 @@ impl Evictor {
     /// The less, the sooner it goes.
     pub(crate) fn worth(&self, random: &Random, policy: Eviction, key: &[u8], expires: Option<u64>, now: u64) -> u64 {
         match policy.by() {
-            Some(By::Lru) => self.uses.moment(key).into(),
+            Some(By::Lru) => self.used(key).into(),
             Some(By::Lfu) => self.count(key, now).unwrap_or(0).into(),
             Some(By::Random) => random.next(),
             None => expires.unwrap_or(u64::MAX),

@@ -73,7 +73,6 @@ fn restore(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
             }
             _ => return Err(SYNTAX.into()),
         }
-        // They are for eviction, which begins anew with what is restored.
         if idle.is_some_and(|idle| idle < 0) {
             return Err("ERR Invalid IDLETIME value, must be >= 0".into());
         }
@@ -93,7 +92,10 @@ fn restore(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
     let ttl = int(args.get(2))?;
     let ttl = u64::try_from(ttl).map_err(|_| "ERR Invalid TTL value, must be >= 0")?;
     let (body, _) = rdb::opened(args.get(3)).ok_or(rdb::WRONG)?;
-    let value = read(body).ok_or("ERR Bad data format")?;
+    let value = Value::of(body, rdb::ROOM).map_err(|error| match error {
+        rdb::Error::Large => format!("ERR the payload is {error}"),
+        _ => "ERR Bad data format".to_owned(),
+    })?;
     check(c, &value)?;
     let expires = match ttl {
         0 => None,
@@ -108,16 +110,11 @@ fn restore(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
         if expires.is_some() {
             c.set_expiry(&stored, expires)?;
         }
+        let (idle, frequency) = (idle.map(i64::unsigned_abs), frequency.and_then(|count| u8::try_from(count).ok()));
+        c.shared.evictor.set_use(&stored, idle, frequency, c.now);
     }
     c.reply.ok();
     Ok(())
-}
-
-fn read(body: &[u8]) -> Option<Value> {
-    let (form, rest) = body.split_first()?;
-    let mut input = rdb::Input::new(rest);
-    let value = Value::read(*form, &mut input).ok()?;
-    input.is_at_end().then_some(value)
 }
 
 /// Refuses what the store has no room for: afterwards nothing is refused.
@@ -157,9 +154,13 @@ fn put(c: &mut Context<'_>, key: &[u8], value: Value) -> Outcome {
             }
         }
         Value::Sorted(members) => {
+            if sorted::keeps_signs(members.iter().map(|(member, _)| member)) {
+                head.keep_signs();
+            }
+            // What a dump says has its sign: older versions of Redis wrote it for small sets, too.
             for (member, score) in &members {
                 c.looks.write(member.len())?;
-                sorted::set(c, &mut head, member, *score, None)?;
+                sorted::set_exactly(c, &mut head, member, *score, None)?;
             }
         }
         Value::Hash(fields) => {

@@ -99,6 +99,13 @@ impl Uses {
         }
     }
 
+    /// A key is used so often, whatever was known of it.
+    pub(super) fn set_count(&self, key: &[u8], count: u8, minute: u32) {
+        if let Some(place) = self.place(key) {
+            place.store((minute & 0xffff) << 16 | KNOWN | u32::from(count), Relaxed);
+        }
+    }
+
     /// How often it was used, up to 255; 0 if not since this began.
     pub(super) fn count(&self, key: &[u8], minute: u32, by: Frequency) -> u32 {
         self.place(key).map_or(0, |place| decayed(place.load(Relaxed), minute, by))

@@ -8,6 +8,12 @@ const STRING_MAX: u64 = 512 << 20;
 const UNPACKED_MAX: u64 = 1 << 30;
 /// Bytes that are read before memory is taken for more.
 const STEP: u64 = 64 << 10;
+/// Bytes of memory that a value may take for each byte that is read of it; a stream of small entries, compressed, comes near to it.
+const ROOM_PER_BYTE: u64 = 32;
+/// Bytes of memory of an element beside its own: where it lies, and what the allocator adds.
+pub(super) const ELEMENT: u64 = 56;
+/// Bytes of a value that are kept as they stand.
+const KEPT_MAX: usize = 4 << 30;
 
 /// Why a value cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -17,11 +23,24 @@ pub enum Error {
     #[error("it cannot be read: {0}")]
     Io(std::io::Error),
     /// It ends too early.
-    #[error("it ends in the middle of a value: copy the file again, from where it is whole")]
+    #[error("it ends in the middle of a value; copy the file again, from where it is whole")]
     Ends,
     /// It is not what the format allows.
     #[error("its bytes are no value: {0}; copy the file again, from where it is whole")]
     Bad(&'static str),
+    /// It goes on behind its end.
+    #[error(
+        "it goes on behind its end: what stands there, as in an append-only file, was not read; write an RDB file with BGSAVE, and import that"
+    )]
+    Tail,
+    /// It is a log of commands.
+    #[error("it is an append-only file, a log of commands; write an RDB file with BGSAVE, and import that")]
+    Log,
+    /// A collection that would take more memory than its length allows.
+    #[error(
+        "a collection of too many elements, or too well compressed, for one piece; send its elements in several commands"
+    )]
+    Large,
     /// This is not read here.
     #[error("{0} are not read; delete them, or write them by a Redis without them, and try again")]
     Unsupported(String),
@@ -67,6 +86,23 @@ pub fn checksum(crc: u64, bytes: &[u8]) -> u64 {
     rest.iter().fold(crc, |crc, byte| TABLES[0][(crc as u8 ^ byte) as usize] ^ crc >> 8)
 }
 
+/// Memory that reading a value may still take.
+#[derive(Debug)]
+pub(super) struct Room(u64);
+
+impl Room {
+    /// So many bytes are taken.
+    pub(super) fn hold(&mut self, bytes: u64) -> Result<()> {
+        self.0 = self.0.checked_sub(bytes).ok_or(Error::Large)?;
+        Ok(())
+    }
+
+    /// So many are given back, or are there beside the others.
+    pub(super) fn give(&mut self, bytes: u64) {
+        self.0 = self.0.saturating_add(bytes);
+    }
+}
+
 /// Where values are read from. It counts the checksum of what was read, and keeps it if it is told to.
 #[derive(Debug)]
 pub struct Input<R> {
@@ -77,6 +113,7 @@ pub struct Input<R> {
     string_max: u64,
     /// Bytes that compressed strings have become.
     unpacked: u64,
+    pub(super) room: Room,
 }
 
 /// What stands where a length may: a length, or a string in another form.
@@ -88,7 +125,12 @@ enum Length {
 impl<R: Read> Input<R> {
     /// Reads from there on.
     pub fn new(from: R) -> Self {
-        Self { from, crc: 0, kept: None, string_max: STRING_MAX, unpacked: 0 }
+        Self { from, crc: 0, kept: None, string_max: STRING_MAX, unpacked: 0, room: Room(super::ROOM) }
+    }
+
+    /// A value may take so much memory beside a multiple of what is read of it.
+    pub(super) fn with_room(self, bytes: u64) -> Self {
+        Self { room: Room(bytes), ..self }
     }
 
     /// No string may be longer than this.
@@ -107,9 +149,44 @@ impl<R: Read> Input<R> {
         self.unpacked = 0;
     }
 
-    /// What was kept.
-    pub(super) fn kept(&mut self) -> Vec<u8> {
-        self.kept.take().unwrap_or_default()
+    /// What was kept; none if it was too much.
+    pub(super) fn kept(&mut self) -> Option<Vec<u8>> {
+        self.kept.take()
+    }
+
+    fn note(&mut self, bytes: &[u8]) {
+        self.crc = checksum(self.crc, bytes);
+        self.room.give(ROOM_PER_BYTE * bytes.len() as u64);
+        match &mut self.kept {
+            Some(kept) if kept.len() + bytes.len() > KEPT_MAX => self.kept = None,
+            Some(kept) => kept.extend_from_slice(bytes),
+            None => {}
+        }
+    }
+
+    /// Passes by so many bytes.
+    pub(super) fn skip(&mut self, mut count: u64) -> Result<()> {
+        while count > 0 {
+            let step = count.min(STEP);
+            self.take(step)?;
+            count -= step;
+        }
+        Ok(())
+    }
+
+    /// Passes by a string in any of its forms.
+    pub(super) fn skip_string(&mut self) -> Result<()> {
+        let count = match self.length_or_encoding()? {
+            Length::Of(length) => length,
+            Length::Encoded(which @ 0..3) => 1 << which,
+            Length::Encoded(3) => {
+                let packed = self.length()?;
+                self.length()?;
+                packed
+            }
+            Length::Encoded(_) => return Err(Error::Bad("a string of no known form")),
+        };
+        self.skip(count)
     }
 
     /// So many bytes. No memory is taken for what is not there.
@@ -122,10 +199,7 @@ impl<R: Read> Input<R> {
                 return Err(Error::Ends);
             }
         }
-        self.crc = checksum(self.crc, &bytes);
-        if let Some(kept) = &mut self.kept {
-            kept.extend_from_slice(&bytes);
-        }
+        self.note(&bytes);
         Ok(bytes)
     }
 
@@ -135,10 +209,7 @@ impl<R: Read> Input<R> {
             std::io::ErrorKind::UnexpectedEof => Error::Ends,
             _ => Error::Io(error),
         })?;
-        self.crc = checksum(self.crc, &bytes);
-        if let Some(kept) = &mut self.kept {
-            kept.extend_from_slice(&bytes);
-        }
+        self.note(&bytes);
         Ok(bytes)
     }
 
@@ -168,6 +239,16 @@ impl<R: Read> Input<R> {
 
     /// A string in any of its forms.
     pub fn string(&mut self) -> Result<Vec<u8>> {
+        self.string_as(false)
+    }
+
+    /// The same, of a collection.
+    pub(super) fn element(&mut self) -> Result<Vec<u8>> {
+        self.room.hold(ELEMENT)?;
+        self.string_as(true)
+    }
+
+    fn string_as(&mut self, element: bool) -> Result<Vec<u8>> {
         let number = |number: i64| Ok(number.to_string().into_bytes());
         match self.length_or_encoding()? {
             Length::Of(length) if length > self.string_max => Err(TOO_LONG),
@@ -180,6 +261,9 @@ impl<R: Read> Input<R> {
                 self.unpacked = self.unpacked.saturating_add(length);
                 if packed.max(length) > self.string_max || self.unpacked > UNPACKED_MAX {
                     return Err(TOO_LONG);
+                }
+                if element {
+                    self.room.hold(length)?;
                 }
                 let packed = self.take(packed)?;
                 unpack(&packed, length as usize).ok_or(Error::Bad("a compressed string that is not whole"))

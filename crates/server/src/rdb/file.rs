@@ -3,11 +3,10 @@
 use std::io::{self, Read, Write};
 
 use super::bytes::{Error, Input, Result, checksum, put_length, put_string};
-use super::value::Value;
-use super::{VERSION, VERSION_MAX};
+use super::{VERSION, VERSION_MAX, skip};
 
 const MAGIC: &[u8] = b"REDIS";
-const FUNCTION: u8 = 0xf5;
+pub(super) const FUNCTION: u8 = 0xf5;
 const MODULE: u8 = 0xf7;
 const IDLE: u8 = 0xf8;
 const FREQUENCY: u8 = 0xf9;
@@ -29,13 +28,17 @@ pub enum Entry {
         key: Vec<u8>,
         /// When it expires, in milliseconds of Unix time.
         expires: Option<u64>,
-        /// What it has.
-        value: Value,
-        /// The same as it stands in the file, its form first.
+        /// For how many seconds it was not used, if that was written.
+        idle: Option<u64>,
+        /// How often it is used, if that was written.
+        frequency: Option<u8>,
+        /// Its value as it stands in the file, its form first: [`Value::of`](super::Value::of) reads it. It is not looked into here.
         body: Vec<u8>,
     },
     /// The code of a library of functions.
     Function(Vec<u8>),
+    /// Something that is there, and cannot be told.
+    Unsupported(String),
 }
 
 /// Reads a file from its beginning to its end.
@@ -61,7 +64,8 @@ impl<R: Read> FileReader<R> {
                 Ok(Self { input, version, db: 0, at_end: false })
             }
             Some(version) if head.starts_with(MAGIC) => Err(Error::Unsupported(format!("files of version {version}"))),
-            _ => Err(Error::Bad("a file of Redis' begins with REDIS and its version")),
+            _ if head.starts_with(b"*") => Err(Error::Log),
+            _ => Err(Error::Bad("a file of Redis begins with REDIS and its version")),
         }
     }
 
@@ -75,15 +79,20 @@ impl<R: Read> FileReader<R> {
     /// # Errors
     /// The file is not whole, or has something that is not known here.
     pub fn next_entry(&mut self) -> Result<Option<Entry>> {
-        let mut expires = None;
+        let (mut expires, mut idle, mut frequency) = (None, None, None);
         while !self.at_end {
             match self.input.byte()? {
                 FUNCTION => return Ok(Some(Entry::Function(self.input.string()?))),
-                MODULE | 0xf6 => {
-                    return Err(Error::Unsupported("data of modules, or functions of a test version".into()));
+                0xf6 => return Err(Error::Unsupported("functions of a test version".into())),
+                MODULE => {
+                    let name = module_name(self.input.length()?);
+                    self.input.length()?;
+                    self.input.length()?;
+                    skip::module(&mut self.input)?;
+                    return Ok(Some(Entry::Unsupported(format!("data of the module {name}"))));
                 }
-                IDLE => drop(self.input.length()?),
-                FREQUENCY => drop(self.input.byte()?),
+                IDLE => idle = Some(self.input.length()?),
+                FREQUENCY => frequency = Some(self.input.byte()?),
                 NOTE => drop((self.input.string()?, self.input.string()?)),
                 0xf4 => drop((self.input.length()?, self.input.length()?, self.input.length()?)), // sizes of a slot
                 SIZES => drop((self.input.length()?, self.input.length()?)),
@@ -94,9 +103,12 @@ impl<R: Read> FileReader<R> {
                 form => {
                     let key = self.input.string()?;
                     self.input.keep(form);
-                    let value = Value::read(form, &mut self.input)?;
-                    let body = self.input.kept();
-                    return Ok(Some(Entry::Key { db: self.db, key, expires, value, body }));
+                    skip::value(form, &mut self.input)?;
+                    let db = self.db;
+                    return Ok(Some(match self.input.kept() {
+                        Some(body) => Entry::Key { db, key, expires, idle, frequency, body },
+                        None => Entry::Unsupported(format!("a value of more than 4 GiB, of {}", key.escape_ascii())),
+                    }));
                 }
             }
         }
@@ -106,13 +118,25 @@ impl<R: Read> FileReader<R> {
     /// The checksum; 0 if the file was written without one.
     fn end(&mut self) -> Result<()> {
         self.at_end = true;
-        if self.version < 5 {
-            return Ok(());
+        if self.version >= 5 {
+            let sum = self.input.crc();
+            let written = u64::from_le_bytes(self.input.array()?);
+            if written != 0 && written != sum {
+                return Err(Error::Bad("its checksum is another one"));
+            }
         }
-        let sum = self.input.crc();
-        let written = u64::from_le_bytes(self.input.array()?);
-        if written == 0 || written == sum { Ok(()) } else { Err(Error::Bad("its checksum is another one")) }
+        match self.input.byte() {
+            Err(Error::Ends) => Ok(()),
+            Err(error) => Err(error),
+            Ok(_) => Err(Error::Tail),
+        }
     }
+}
+
+/// The name that a module's number has in it: nine letters, six bits each.
+fn module_name(number: u64) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    (0..9).map(|at| LETTERS[(number >> (58 - 6 * at) & 63) as usize] as char).collect()
 }
 
 /// Writes a file.
@@ -151,14 +175,6 @@ impl<W: Write> FileWriter<W> {
         let mut bytes = vec![FUNCTION];
         put_string(&mut bytes, code);
         self.put(&bytes)
-    }
-
-    /// Libraries of functions as a payload has them, without its end.
-    ///
-    /// # Errors
-    /// It cannot be written.
-    pub fn functions(&mut self, body: &[u8]) -> io::Result<()> {
-        self.put(body)
     }
 
     /// A key. `body` is its value, form first: a payload's without its end. Those of a database stand together.

@@ -6,14 +6,16 @@
 //! | `packed` | several elements in one string: listpacks, ziplists, sets of integers |
 //! | `stream` | streams with their groups |
 //! | `value` | any value, as Redis up to version 8 writes it |
+//! | `skip` | where a value ends |
 //! | `file` | values with their keys, in a file |
 //!
-//! Whatever the bytes are, reading them ends with a value or an [`Error`], and takes no more memory than a small multiple of what was read, and 1 GiB for strings
-//! that were compressed.
+//! Whatever the bytes are, reading them ends with a value or an [`Error`]. A string takes as much memory as it has bytes; a collection [`ROOM`], and 32 bytes for each one that
+//! is read of it: a few bytes can say, compressed, that they are many millions of elements.
 
 mod bytes;
 mod file;
 mod packed;
+mod skip;
 mod stream;
 mod value;
 
@@ -25,6 +27,8 @@ pub use value::Value;
 
 /// The version of the format that is written: Redis 7.0's.
 pub const VERSION: u16 = 10;
+/// Bytes of memory that a collection may take beside 32 times its own bytes.
+pub const ROOM: u64 = 256 << 20;
 /// The latest version that is read: Redis 8's.
 pub const VERSION_MAX: u16 = 12;
 
@@ -51,6 +55,21 @@ pub fn opened(payload: &[u8]) -> Option<(&[u8], u16)> {
     let (body, version) = checked.split_last_chunk::<2>()?;
     let version = u16::from_le_bytes(*version);
     (version <= VERSION_MAX && u64::from_le_bytes(*sum) == checksum(0, checked)).then_some((body, version))
+}
+
+/// The codes of the libraries that a payload of `FUNCTION DUMP` has, [opened].
+///
+/// # Errors
+/// It is not whole, or has something else.
+pub fn libraries(body: &[u8]) -> Result<Vec<Vec<u8>>> {
+    let (mut input, mut codes) = (Input::new(body), Vec::new());
+    while !input.is_at_end() {
+        if input.byte()? != file::FUNCTION {
+            return Err(Error::Unsupported("functions of a test version".to_owned()));
+        }
+        codes.push(input.string()?);
+    }
+    Ok(codes)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Several elements in one string, of the three forms that Redis has had.
 
-use super::bytes::{Error, Result};
+use super::bytes::{ELEMENT, Error, Result, Room};
 
 const BAD_LISTPACK: Error = Error::Bad("a listpack that is not whole");
 const BAD_ZIPLIST: Error = Error::Bad("a ziplist that is not whole");
@@ -37,8 +37,9 @@ fn back_len(len: usize) -> usize {
 }
 
 /// The elements of a listpack.
-pub(super) fn listpack(bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
-    let parse = || {
+pub(super) fn listpack(bytes: &[u8], room: &mut Room) -> Result<Vec<Vec<u8>>> {
+    let mut full = Ok(());
+    let mut parse = || {
         let (header, mut rest) = bytes.split_at_checked(HEADER)?;
         let all = u32::from_le_bytes(header[..4].try_into().ok()?);
         if all as usize != bytes.len() {
@@ -62,6 +63,8 @@ pub(super) fn listpack(bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
             };
             let element = rest.get(..head)?;
             let own = rest.get(head..head.checked_add(len)?)?;
+            full = room.hold(ELEMENT);
+            full.as_ref().ok()?;
             elements.push(match first {
                 0..0x80 => text(first.into()),
                 0xc0..0xe0 => {
@@ -74,12 +77,15 @@ pub(super) fn listpack(bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
             rest = rest.get(head + len + back_len(head + len)..)?;
         }
     };
-    parse().ok_or(BAD_LISTPACK)
+    let elements = parse();
+    full?;
+    elements.ok_or(BAD_LISTPACK)
 }
 
 /// The elements of a ziplist.
-pub(super) fn ziplist(bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
-    let parse = || {
+pub(super) fn ziplist(bytes: &[u8], room: &mut Room) -> Result<Vec<Vec<u8>>> {
+    let mut full = Ok(());
+    let mut parse = || {
         let (header, mut rest) = bytes.split_at_checked(10)?;
         if u32::from_le_bytes(header[..4].try_into().ok()?) as usize != bytes.len() {
             return None;
@@ -105,6 +111,8 @@ pub(super) fn ziplist(bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
                 _ => return None,
             };
             let own = rest.get(head..head.checked_add(len)?)?;
+            full = room.hold(ELEMENT);
+            full.as_ref().ok()?;
             elements.push(match first {
                 0xf1..=0xfd => text(i64::from(first & 0x0f) - 1),
                 0xc0.. => text(signed(own)),
@@ -113,11 +121,15 @@ pub(super) fn ziplist(bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
             rest = rest.get(head + len..)?;
         }
     };
-    parse().ok_or(BAD_ZIPLIST)
+    let elements = parse();
+    full?;
+    elements.ok_or(BAD_ZIPLIST)
 }
 
 /// The members of a set of integers.
-pub(super) fn intset(bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+pub(super) fn intset(bytes: &[u8], room: &mut Room) -> Result<Vec<Vec<u8>>> {
+    let width = bytes.first().copied().unwrap_or_default().max(2);
+    room.hold(bytes.len() as u64 / u64::from(width) * ELEMENT)?;
     let parse = || {
         let (header, members) = bytes.split_at_checked(8)?;
         let width = u32::from_le_bytes(header[..4].try_into().ok()?) as usize;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 
-use super::bytes::{Error, Input, Result, put_length, put_string};
+use super::bytes::{ELEMENT, Error, Input, Result, Room, put_length, put_string};
 use super::packed::{self, Listpack, number};
 pub use crate::data::streams::Id;
 
@@ -87,8 +87,10 @@ impl Stream {
         let mut stream = Self::default();
         for _ in 0..input.length()? {
             let first = Id::last_of(&input.string()?).ok_or(BAD)?;
-            let node = input.string()?;
-            stream.read_node(first, packed::listpack(&node)?)?;
+            let node = input.element()?;
+            let elements = packed::listpack(&node, &mut input.room)?;
+            input.room.give(elements.len() as u64 * ELEMENT); // what of them stays counts with the entries
+            stream.read_node(first, elements, &mut input.room)?;
         }
         let count = input.length()?;
         if count != stream.entries.len() as u64 || stream.entries.windows(2).any(|two| two[0].0 >= two[1].0) {
@@ -118,13 +120,14 @@ impl Stream {
     }
 
     /// The entries of a node, whose ids are said as differences to `first`.
-    fn read_node(&mut self, first: Id, elements: Vec<Vec<u8>>) -> Result<()> {
+    fn read_node(&mut self, first: Id, elements: Vec<Vec<u8>>, room: &mut Room) -> Result<()> {
         let mut elements = elements.into_iter();
         let mut next = || elements.next().ok_or(BAD);
         let (live, dead) = (number(&next()?)?, number(&next()?)?);
         let mut strings = |count: i64| -> Result<Vec<Vec<u8>>> { (0..count).map(|_| next()).collect() };
         let fields = number(&strings(1)?[0])?;
         let fields = strings(fields)?;
+        let fields_bytes: usize = fields.iter().map(Vec::len).sum();
         if strings(1)?[0] != b"0" {
             return Err(BAD);
         }
@@ -135,12 +138,14 @@ impl Stream {
             let id = Id { ms: first.ms.wrapping_add_signed(ms), seq: first.seq.wrapping_add_signed(seq) };
             let entry = if flags & SAME_FIELDS != 0 {
                 let values = strings(fields.len() as i64)?;
+                room.hold(fields_bytes as u64)?;
                 fields.iter().cloned().zip(values).flat_map(|(field, value)| [field, value]).collect()
             } else {
                 let count = number(&strings(1)?[0])?;
                 strings(count.checked_mul(2).ok_or(BAD)?)?
             };
             strings(1)?; // how many elements this was: for readers from the end
+            room.hold((1 + entry.len() as u64) * ELEMENT)?;
             if flags & DELETED != 0 {
                 gone += 1;
             } else if entry.is_empty() {
@@ -197,7 +202,7 @@ impl Stream {
 
 impl Group {
     fn read<R: Read>(input: &mut Input<R>, form: u8) -> Result<Self> {
-        let mut group = Self { name: input.string()?, last: id_of(input)?, read: -1, consumers: Vec::new() };
+        let mut group = Self { name: input.element()?, last: id_of(input)?, read: -1, consumers: Vec::new() };
         if form >= 2 {
             group.read = input.length()? as i64;
         }
@@ -212,7 +217,7 @@ impl Group {
         }
         let mut names = BTreeSet::new();
         for _ in 0..input.length()? {
-            let name = input.string()?;
+            let name = input.element()?;
             let mut seen = u64::from_le_bytes(input.array()?);
             if form >= 3 {
                 // When it was given something last: never, or not before it asked.

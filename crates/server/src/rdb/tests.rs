@@ -37,9 +37,7 @@ fn values() -> Vec<Value> {
 }
 
 fn read(bytes: &[u8]) -> Result<Value> {
-    let mut input = Input::new(&bytes[1..]);
-    let value = Value::read(bytes[0], &mut input)?;
-    if input.is_at_end() { Ok(value) } else { Err(Error::Bad("more")) }
+    Value::of(bytes, ROOM)
 }
 
 #[test]
@@ -149,7 +147,7 @@ fn listpacks_have_numbers_of_all_lengths() {
     let mut packed = packed::Listpack::new();
     numbers.iter().for_each(|number| packed.int(*number));
     strings.iter().for_each(|string| packed.string(string));
-    let found = packed::listpack(&packed.finish()).unwrap();
+    let found = packed::listpack(&packed.finish(), &mut Input::new(&b""[..]).room).unwrap();
     let expected: Vec<Vec<u8>> = numbers.iter().map(|number| number.to_string().into_bytes()).chain(strings).collect();
     assert_eq!(found, expected);
 }
@@ -170,7 +168,7 @@ fn files_are_read_as_they_were_written() {
         value.write(&mut body);
         let (db, expires) = (at as u64 / 3, (at % 2 == 0).then_some(1 << 40));
         file.key(db, &key, expires, &body).unwrap();
-        expected.push(Entry::Key { db, key, expires, value, body });
+        expected.push(Entry::Key { db, key, expires, idle: None, frequency: None, body });
     }
     let bytes = file.end().unwrap();
     let all = |bytes: &[u8]| -> Result<Vec<Entry>> {
@@ -189,4 +187,99 @@ fn files_are_read_as_they_were_written() {
     assert!(all(&other).unwrap_err().to_string().contains("checksum"));
     assert!(all(&[b"REDIS0099", &bytes[9..]].concat()).unwrap_err().to_string().contains("version 99"));
     assert!(all(b"not a file of Redis").is_err());
+    assert!(all(b"*2\r\n$6\r\nSELECT\r\n").unwrap_err().to_string().contains("append-only"));
+    assert!(all(&[&bytes[..], b"*2\r\n"].concat()).unwrap_err().to_string().contains("behind its end"));
+}
+
+/// A value that is not read does not hide what stands behind it.
+#[test]
+fn all_forms_have_an_end() {
+    let string = [2, b'a', b'b'];
+    let bodies: Vec<Vec<u8>> = vec![
+        [&[0][..], &string].concat(),
+        vec![0, 0xc1, 0x39, 0x30],
+        [&[0, 0xc3, 5, 8, 1][..], b"ab", &[0x80, 1]].concat(),
+        [&[1, 2][..], &string, &string].concat(),
+        [&[3, 2][..], &string, &[1, b'5'], &string, &[254]].concat(),
+        [&[4, 1][..], &string, &string].concat(),
+        [&[5, 1][..], &string, &[0; 8]].concat(),
+        // A module's: its number, a number of each kind, a string, the end.
+        [&[7, 0x81, 0, 0, 0, 0, 0, 0, 0, 9, 1, 7, 2, 7, 3, 0, 0, 0, 0, 4][..], &[0; 8], &[5], &string, &[0]].concat(),
+        [&[9][..], &string].concat(),
+        [&[18, 2, 1][..], &string, &[2], &string].concat(),
+        [&[22, 1, 7][..], &string, &string].concat(),
+        [&[23][..], &string].concat(),
+        [&[24][..], &[0; 8], &[1, 7], &string, &string].concat(),
+        [&[25][..], &[0; 8], &string].concat(),
+    ];
+    let written = values().into_iter().map(|value| {
+        let mut body = Vec::new();
+        value.write(&mut body);
+        body
+    });
+    // Streams of other versions: without what came later, and with what came then.
+    let stream = |form: u8| {
+        let more: &[u8] = if form > 15 { &[0, 0, 0, 0, 5] } else { &[] };
+        let read: &[u8] = if form > 15 { &[7] } else { &[] };
+        let active: &[u8] = if form > 19 { &[1; 8] } else { &[] };
+        let pending = [&[1][..], &[0; 16], &[2; 8], &[3]].concat();
+        let consumer = [&[1][..], &string, &[2; 8], active, &[1], &[0; 16]].concat();
+        [&[form, 0, 0, 9, 0][..], more, &[1], &string, &[8, 0], read, &pending, &consumer].concat()
+    };
+    let bodies: Vec<_> = bodies.into_iter().chain(written).chain([15, 19, 21].map(stream)).collect();
+    let mut file = FileWriter::new(Vec::new()).unwrap();
+    bodies.iter().for_each(|body| file.key(0, b"key", None, body).unwrap());
+    let bytes = file.end().unwrap();
+    let mut reader = FileReader::new(&bytes[..]).unwrap();
+    for expected in &bodies {
+        let found = reader.next_entry().unwrap().unwrap();
+        assert!(matches!(&found, Entry::Key { body, .. } if body == expected), "form {}: {found:?}", expected[0]);
+    }
+    assert_eq!(reader.next_entry().unwrap(), None);
+    for body in &bodies {
+        for len in 1..body.len().min(300) {
+            let mut file = FileWriter::new(Vec::new()).unwrap();
+            file.key(0, b"key", None, &body[..len]).unwrap();
+            let mut bytes = file.end().unwrap();
+            bytes.truncate(bytes.len() - 9);
+            let mut reader = FileReader::new(&bytes[..]).unwrap();
+            assert!(reader.next_entry().is_err(), "form {}, {len} bytes", body[0]);
+        }
+    }
+}
+
+/// Numbers of a byte each, some millions of them, compressed into some ten thousand bytes: 56 bytes of memory for every two.
+#[test]
+fn compressed_elements_take_no_more_memory_than_is_allowed() {
+    // A listpack: its header as it is, an element of two bytes, that again and again, and the end.
+    let list = |runs: usize| {
+        let len = 6 + 2 + 264 * runs + 1;
+        let mut packed = vec![7];
+        packed.extend_from_slice(&(len as u32).to_le_bytes());
+        packed.extend_from_slice(&[0xff, 0xff, 5, 1]);
+        (0..runs).for_each(|_| packed.extend_from_slice(&[0xe0, 255, 1]));
+        packed.extend_from_slice(&[0, 0xff]);
+        let mut body = vec![18, 1, 2, 0xc3];
+        bytes::put_length(&mut body, packed.len() as u64);
+        bytes::put_length(&mut body, len as u64);
+        [body, packed].concat()
+    };
+    let Value::List(elements) = read(&list(1000)).unwrap() else { panic!("not a list") };
+    assert_eq!((elements.len(), &elements[77][..]), (132_001, &b"5"[..]));
+    let body = list(40_000);
+    assert!(body.len() < 200_000);
+    let error = read(&body).unwrap_err().to_string();
+    assert!(error.contains("several commands"), "{error}");
+    // Names of fields that a stream's node says once, and every entry has.
+    let mut node = packed::Listpack::new();
+    [200_000, 0, 1].into_iter().for_each(|number| node.int(number));
+    node.string(&vec![b'f'; 100_000]);
+    node.int(0);
+    for _ in 0..200_000 {
+        [2, 0, 0, 1, 5].into_iter().for_each(|number| node.int(number));
+    }
+    let mut stream = vec![19, 1, 16];
+    stream.extend_from_slice(&[0; 16]);
+    bytes::put_string(&mut stream, &node.finish());
+    assert!(read(&stream).unwrap_err().to_string().contains("several commands"));
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::Read;
 
-use super::bytes::{Error, Input, Result, put_length, put_string};
+use super::bytes::{Error, Input, Result, Room, put_length, put_string};
 use super::packed::{intset, listpack, ziplist};
 use super::stream::Stream;
 
@@ -63,10 +63,38 @@ fn scored(elements: Vec<Vec<u8>>) -> Result<Vec<(Vec<u8>, f64)>> {
 }
 
 fn strings<R: Read>(input: &mut Input<R>, count: u64) -> Result<Vec<Vec<u8>>> {
-    (0..count).map(|_| input.string()).collect()
+    (0..count).map(|_| input.element()).collect()
+}
+
+/// The elements that stand in one string.
+fn packed<R: Read>(input: &mut Input<R>, read: fn(&[u8], &mut Room) -> Result<Vec<Vec<u8>>>) -> Result<Vec<Vec<u8>>> {
+    let bytes = input.element()?;
+    read(&bytes, &mut input.room)
 }
 
 impl Value {
+    /// The value whose form and bytes these are, and nothing behind them. It may take so many bytes of memory beside a multiple of theirs: [`ROOM`](super::ROOM) for what
+    /// comes from outside.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn of(body: &[u8], room: u64) -> Result<Self> {
+        let (form, rest) = body.split_first().ok_or(Error::Ends)?;
+        let mut input = Input::new(rest).with_room(room);
+        let value = Self::read(*form, &mut input)?;
+        if input.is_at_end() { Ok(value) } else { Err(Error::Bad("it goes on behind its end")) }
+    }
+
+    /// Whether a file of the version that is written here may have this form, for a Redis without modules.
+    pub fn is_of_version(form: u8) -> bool {
+        matches!(form, STRING..=SORTED | LIST_ZIPLIST..=STREAM_2)
+    }
+
+    /// Whether this is a form of a list, a set, a sorted set or a hash.
+    pub fn is_collection(form: u8) -> bool {
+        matches!(form, LIST..=SORTED | LIST_ZIPLIST..=LIST_OF_ZIPLISTS | HASH_LISTPACK..=LIST_OF_LISTPACKS | SET_LISTPACK)
+    }
+
     /// The value whose first byte is `form`.
     ///
     /// # Errors
@@ -82,7 +110,7 @@ impl Value {
             SORTED_TEXT | SORTED => {
                 let count = input.length()?;
                 let member = |_| {
-                    let member = input.string()?;
+                    let member = input.element()?;
                     let score = if form == SORTED { f64::from_le_bytes(input.array()?) } else { old_score(input)? };
                     Ok((member, score))
                 };
@@ -90,24 +118,23 @@ impl Value {
             }
             HASH => {
                 let count = input.length()?;
-                Self::Hash((0..count).map(|_| Ok((input.string()?, input.string()?))).collect::<Result<_>>()?)
+                Self::Hash((0..count).map(|_| Ok((input.element()?, input.element()?))).collect::<Result<_>>()?)
             }
-            LIST_ZIPLIST => Self::List(ziplist(&input.string()?)?),
-            SET_INTSET => Self::Set(intset(&input.string()?)?),
-            SET_LISTPACK => Self::Set(listpack(&input.string()?)?),
-            SORTED_ZIPLIST => Self::Sorted(scored(ziplist(&input.string()?)?)?),
-            SORTED_LISTPACK => Self::Sorted(scored(listpack(&input.string()?)?)?),
-            HASH_ZIPLIST => Self::Hash(pairs(ziplist(&input.string()?)?)?),
-            HASH_LISTPACK => Self::Hash(pairs(listpack(&input.string()?)?)?),
+            LIST_ZIPLIST => Self::List(packed(input, ziplist)?),
+            SET_INTSET => Self::Set(packed(input, intset)?),
+            SET_LISTPACK => Self::Set(packed(input, listpack)?),
+            SORTED_ZIPLIST => Self::Sorted(scored(packed(input, ziplist)?)?),
+            SORTED_LISTPACK => Self::Sorted(scored(packed(input, listpack)?)?),
+            HASH_ZIPLIST => Self::Hash(pairs(packed(input, ziplist)?)?),
+            HASH_LISTPACK => Self::Hash(pairs(packed(input, listpack)?)?),
             LIST_OF_ZIPLISTS | LIST_OF_LISTPACKS => {
                 let mut elements = Vec::new();
                 for _ in 0..input.length()? {
                     let plain = form == LIST_OF_LISTPACKS && input.length()? == 1;
-                    let node = input.string()?;
                     match form {
-                        _ if plain => elements.push(node),
-                        LIST_OF_ZIPLISTS => elements.extend(ziplist(&node)?),
-                        _ => elements.extend(listpack(&node)?),
+                        _ if plain => elements.push(input.element()?),
+                        LIST_OF_ZIPLISTS => elements.extend(packed(input, ziplist)?),
+                        _ => elements.extend(packed(input, listpack)?),
                     }
                 }
                 Self::List(elements)

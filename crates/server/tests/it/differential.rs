@@ -11,6 +11,7 @@ mod listing;
 mod objects;
 mod places;
 mod rights;
+mod signs;
 mod streams;
 mod tracking;
 
@@ -380,11 +381,11 @@ impl Maker<'_> {
 
 // ---- comparing ------------------------------------------------------------------------------------------------
 
-/// Numbers with a point as the doubles they mean. A real Redis keeps the sign of a zero in large sorted sets only.
+/// Numbers with a point as the doubles they mean.
 fn numbers(value: Value) -> Value {
     let number = |text: &str| {
         let wanted = text.contains(['.', 'e']) && !text.starts_with(' ');
-        text.parse::<f64>().ok().filter(|_| wanted || text == "-0").map(|number| format!("{}", number + 0.0))
+        text.parse::<f64>().ok().filter(|_| wanted).map(|number| format!("{number}"))
     };
     match value {
         Value::Bulk(bytes) => match std::str::from_utf8(&bytes).ok().and_then(number) {

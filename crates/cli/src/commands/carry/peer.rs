@@ -1,8 +1,9 @@
 //! A server that speaks Redis' protocol.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use redis::{Client, Cmd, Connection, FromRedisValue, Pipeline, RedisError, RedisResult, Value};
+use redis::{Client, Cmd, Connection, ErrorKind, FromRedisValue, Pipeline, RedisError, RedisResult, Value};
 
 use crate::failure::Failure;
 
@@ -22,12 +23,18 @@ impl Peer {
     pub fn connect(url: &str) -> Result<Self, Failure> {
         let whole = if url.contains("://") { url.to_owned() } else { format!("redis://{url}") };
         let name = without_password(&whole);
-        let next = "say it as redis://[USER:PASSWORD@]HOST[:PORT], or as redis+unix:///PATH";
+        let next = "write it as redis://[USER:PASSWORD@]HOST[:PORT], or as redis+unix:///PATH";
+        if names_database(&whole) {
+            return Err(Failure::new(format!("{name}: the address names a database, and all are copied"), next));
+        }
         let client = Client::open(whole).map_err(|error| Failure::new(format!("{name}: {error}"), next))?;
         let failed = |error: RedisError| {
-            let next = match error.code() {
-                Some("NOAUTH" | "WRONGPASS" | "NOPERM") => "give a user and a password who may read and write all keys",
-                _ => "start the server, or check the address",
+            let next = match (error.kind(), error.code()) {
+                (ErrorKind::AuthenticationFailed, _) | (_, Some("NOAUTH" | "WRONGPASS" | "NOPERM")) => {
+                    "give the user and the password in the address, of a user that may read and write all keys: redis://USER:PASSWORD@HOST"
+                }
+                (_, None) => "start the server, or check the address",
+                (_, Some(_)) => "look at what the server says, and try again",
             };
             Failure::new(format!("{name}: {error}"), next)
         };
@@ -39,13 +46,30 @@ impl Peer {
         Ok(Self { connection, name, db: 0 })
     }
 
-    /// From now on commands are about this database.
-    pub fn select(&mut self, db: u64) -> Result<(), Failure> {
+    /// From now on commands are about this database, unless the server refuses that.
+    pub fn select(&mut self, db: u64) -> Result<RedisResult<()>, Failure> {
         if self.db != db {
-            self.ask::<()>(redis::cmd("SELECT").arg(db))?;
+            if let Err(error) = self.try_ask::<()>(redis::cmd("SELECT").arg(db))? {
+                return Ok(Err(error));
+            }
             self.db = db;
         }
-        Ok(())
+        Ok(Ok(()))
+    }
+
+    /// The databases that there may be, in order.
+    pub fn databases(&mut self) -> Result<Vec<u64>, Failure> {
+        let info = self.try_ask::<String>(redis::cmd("INFO").arg("keyspace"))?.unwrap_or_default();
+        let number = |line: &str| line.strip_prefix("db")?.split(':').next()?.parse().ok();
+        // What `INFO` counts may be some seconds old.
+        let named: BTreeSet<u64> = info.lines().filter_map(number).chain(0..16).collect();
+        let mut databases = Vec::new();
+        for db in named {
+            if self.select(db)?.is_ok() {
+                databases.push(db);
+            }
+        }
+        Ok(databases)
     }
 
     /// One command; an error ends it all.
@@ -68,8 +92,47 @@ impl Peer {
     }
 
     pub fn failure(&self, error: &RedisError) -> Failure {
-        let next = "see to the server, and run it again: what was taken over stays, and it goes on";
+        let next = match for_all(error) {
+            Some(next) => next,
+            None => "check the server, and run it again: what was copied stays",
+        };
         Failure::new(format!("{}: {error}", self.name), next)
+    }
+}
+
+/// What to do where an error would meet every other key, too; none if it is about one.
+pub fn for_all(error: &RedisError) -> Option<&'static str> {
+    let text = error.detail().unwrap_or_default();
+    match error.code()? {
+        "OOM" | "MISCONF" => Some(
+            "make room in the server (delete keys, or raise --max-size or --max-memory), and run it again: what was copied stays",
+        ),
+        "READONLY" | "MASTERDOWN" | "CLUSTERDOWN" | "MOVED" | "ASK" | "NOREPLICAS" => {
+            Some("give the address of the server that takes writes, and run it again: what was copied stays")
+        }
+        "LOADING" | "BUSY" | "UNKILLABLE" | "TRYAGAIN" => {
+            Some("wait until the server is ready, and run it again: what was copied stays")
+        }
+        "NOAUTH" | "WRONGPASS" => {
+            Some("give the user and the password in the address, and run it again: what was copied stays")
+        }
+        "NOPERM" if text.contains(" command") => {
+            Some("give a user that may run this command, and run it again: what was copied stays")
+        }
+        "ERR" if text.contains("unknown command") => Some("this needs Redis 5 or later"),
+        _ => None,
+    }
+}
+
+/// Whether there is a database behind the host.
+fn names_database(url: &str) -> bool {
+    match url.split_once("://") {
+        Some((scheme, rest)) if !scheme.contains("unix") => {
+            let rest = rest.split(['?', '#']).next().unwrap_or_default();
+            rest.rsplit_once('@').map_or(rest, |(_, host)| host).split_once('/').is_some_and(|(_, db)| !db.is_empty())
+        }
+        Some((_, rest)) => rest.split(['?', '&']).any(|part| part.starts_with("db=")),
+        None => false,
     }
 }
 
@@ -92,5 +155,19 @@ mod tests {
         assert_eq!(without_password("redis://host:1"), "redis://host:1");
         assert_eq!(without_password("redis+unix:///a/b"), "redis+unix:///a/b");
         assert_eq!(without_password("redis+unix:///a/b?pass=secret@x"), "redis+unix:///a/b");
+    }
+
+    #[test]
+    fn databases_are_not_part_of_an_address() {
+        for (url, names) in [
+            ("redis://host:1", false),
+            ("redis://host/", false),
+            ("redis://me:a/b@host", false),
+            ("redis://host/3", true),
+            ("redis+unix:///a/b", false),
+            ("redis+unix:///a/b?db=3", true),
+        ] {
+            assert_eq!(names_database(url), names, "{url}");
+        }
     }
 }

@@ -1,20 +1,23 @@
 //! The server that keys go to.
 
-use redis::{Pipeline, RedisError};
-use server::rdb::{self, Input, Value};
+use redis::{Pipeline, RedisError, RedisResult};
+use server::rdb;
 
-use super::peer::Peer;
-use super::source::{Item, Key, now};
+use super::collection::Collection;
+use super::peer::{Peer, for_all};
+use super::source::{Item, Key, now, shown};
+use super::unfinished;
 use crate::failure::Failure;
 
 /// What is sent before an answer is waited for: commands, and bytes.
 const COMMANDS: usize = 200;
 const BYTES: usize = 4 << 20;
-/// Bytes of a collection that is sent whole: of a longer one elements go in several commands.
-const WHOLE: usize = 8 << 20;
-/// Elements of a command, and bytes of them.
-const ELEMENTS: usize = 1000;
-const ELEMENT_BYTES: usize = 1 << 20;
+/// Bytes of a value that is not looked into before it is sent: it cannot have many elements.
+const SMALL: usize = 16 << 10;
+/// Bytes of a request that servers take.
+const REQUEST: usize = 512 << 20;
+/// Times that a collection is begun which another import has removed before it was whole.
+const TIMES: usize = 3;
 
 /// What was done.
 #[derive(Debug, Default)]
@@ -23,24 +26,56 @@ pub struct Counts {
     pub bytes: u64,
     pub there: u64,
     pub expired: u64,
+    pub gone: u64,
     pub functions: u64,
+    pub functions_there: u64,
+    pub unfinished: u64,
+    pub refused: u64,
+}
+
+/// What was sent, and is not answered.
+enum Sent {
+    /// A value with so many bytes, of this form, and when it expires.
+    Value { bytes: usize, form: u8, expires: Option<u64> },
+    /// The old value goes, as the new one has expired.
+    Expired,
+    /// The old value goes, as the source has none any more.
+    Gone,
 }
 
 pub struct Target {
     peer: Peer,
     replace: bool,
-    /// `RESTORE`s of keys of one database, with these and the bytes of their values.
+    /// Commands about keys of one database, and what they are.
     waiting: Pipeline,
-    names: Vec<(Vec<u8>, usize)>,
+    sent: Vec<(Vec<u8>, Sent)>,
     bytes: usize,
     db: u64,
+    /// Under which long collections are built.
+    unfinished: Vec<u8>,
     pub counts: Counts,
+    /// Lines about what was refused since they were taken from here.
+    pub refused: Vec<String>,
 }
 
 impl Target {
-    pub fn new(peer: Peer, replace: bool) -> Self {
-        let counts = Counts::default();
-        Self { peer, replace, waiting: redis::pipe(), names: Vec::new(), bytes: 0, db: 0, counts }
+    #[expect(clippy::disallowed_methods, reason = "two imports must never have one number")]
+    pub fn new(mut peer: Peer, replace: bool) -> Result<Self, Failure> {
+        unfinished::remove_all(&mut peer)?;
+        let random = getrandom::u64().map_err(|error| {
+            Failure::new(format!("the system gives no random number: {error}"), "check whether /dev/urandom is there")
+        })?;
+        Ok(Self {
+            peer,
+            replace,
+            waiting: redis::pipe(),
+            sent: Vec::new(),
+            bytes: 0,
+            db: 0,
+            unfinished: unfinished::name(random),
+            counts: Counts::default(),
+            refused: Vec::new(),
+        })
     }
 
     /// The server's.
@@ -50,57 +85,121 @@ impl Target {
 
     /// Takes what comes next; it is there after [`flush`](Self::flush).
     pub fn put(&mut self, item: Item) -> Result<(), Failure> {
-        let Key { db, key, expires, body, version, value } = match item {
-            Item::Function(code) => return self.load(&code),
-            Item::Functions(mut body) => {
-                rdb::close(&mut body, rdb::VERSION);
-                let policy = if self.replace { "REPLACE" } else { "APPEND" };
-                let answer = self.peer.try_ask::<()>(redis::cmd("FUNCTION").arg("RESTORE").arg(body).arg(policy))?;
-                return self.loaded(answer);
+        match item {
+            Item::Function(code) => self.load(&code),
+            Item::Key(key) => self.put_key(key),
+            Item::Gone { db, key } if self.replace => self.delete(db, key, Sent::Gone),
+            Item::Gone { .. } => {
+                self.counts.gone += 1;
+                Ok(())
             }
-            Item::Key(key) => key,
-        };
-        if expires.is_some_and(|at| at <= now()) {
+            Item::Refused { what, why } => {
+                self.note(&what, &why);
+                Ok(())
+            }
+            Item::Unfinished => {
+                self.counts.unfinished += 1;
+                Ok(())
+            }
+        }
+    }
+
+    fn put_key(&mut self, key: Key) -> Result<(), Failure> {
+        if key.expires.is_some_and(|at| at <= now()) {
+            if self.replace {
+                return self.delete(key.db, key.key, Sent::Expired);
+            }
             self.counts.expired += 1;
             return Ok(());
         }
-        if db != self.db || self.names.len() >= COMMANDS || self.bytes + body.len() > BYTES {
-            self.flush()?;
+        if key.body.len() > SMALL {
+            match Collection::of(&key.body) {
+                Ok(Some(collection)) => return self.put_long(&key, &collection),
+                Ok(None) => {}
+                // The server says what is wrong with it, if it gets it.
+                Err(_) if key.body.len() < REQUEST => {}
+                Err(error) => {
+                    self.note(&shown(key.db, &key.key), &error.to_string());
+                    return Ok(());
+                }
+            }
         }
-        self.peer.select(db)?;
-        self.db = db;
-        if body.len() > WHOLE && !matches!(body.first(), Some(0 | 15 | 19 | 21)) {
-            return self.put_long(&key, expires, &body, value);
+        let Key { db, key, expires, idle, frequency, body, version } = key;
+        if !self.prepare(db, &key, body.len())? {
+            return Ok(());
         }
-        let len = body.len();
+        let (bytes, form) = (body.len(), body.first().copied().unwrap_or_default());
         let mut payload = body;
         rdb::close(&mut payload, version);
         let restore = self.waiting.cmd("RESTORE").arg(&key).arg(expires.unwrap_or(0)).arg(payload).arg("ABSTTL");
         if self.replace {
             restore.arg("REPLACE");
         }
-        self.names.push((key, len));
-        self.bytes += len;
+        if let Some(idle) = idle {
+            restore.arg("IDLETIME").arg(idle);
+        } else if let Some(frequency) = frequency {
+            restore.arg("FREQ").arg(frequency);
+        }
+        self.bytes += bytes;
+        self.sent.push((key, Sent::Value { bytes, form, expires }));
         Ok(())
     }
 
-    /// Afterwards all that was put is there.
-    pub fn flush(&mut self) -> Result<(), Failure> {
-        let names = std::mem::take(&mut self.names);
-        let commands = std::mem::replace(&mut self.waiting, redis::pipe());
-        self.bytes = 0;
-        if names.is_empty() {
-            return Ok(());
-        }
-        let answers = self.peer.ask_all::<redis::Value>(commands)?;
-        for ((key, bytes), answer) in names.into_iter().zip(answers) {
-            match answer {
-                Ok(_) => self.is_there(bytes),
-                Err(error) if error.code() == Some("BUSYKEY") => self.counts.there += 1,
-                Err(error) => return Err(self.refused(&key, &error)),
-            }
+    fn delete(&mut self, db: u64, key: Vec<u8>, why: Sent) -> Result<(), Failure> {
+        if self.prepare(db, &key, 0)? {
+            self.waiting.cmd("DEL").arg(&key);
+            self.sent.push((key, why));
         }
         Ok(())
+    }
+
+    /// Makes room for one more command about a key of that database; false if there is no such database.
+    fn prepare(&mut self, db: u64, key: &[u8], bytes: usize) -> Result<bool, Failure> {
+        if db != self.db || self.sent.len() >= COMMANDS || self.bytes + bytes > BYTES {
+            self.flush()?;
+        }
+        if let Err(error) = self.peer.select(db)? {
+            self.refuse(&shown(db, key), &error)?;
+            return Ok(false);
+        }
+        self.db = db;
+        Ok(true)
+    }
+
+    /// Afterwards all that was put is there, or refused.
+    pub fn flush(&mut self) -> Result<(), Failure> {
+        let sent = std::mem::take(&mut self.sent);
+        let commands = std::mem::replace(&mut self.waiting, redis::pipe());
+        self.bytes = 0;
+        if sent.is_empty() {
+            return Ok(());
+        }
+        let (answers, now) = (self.peer.ask_all::<redis::Value>(commands)?, now());
+        // What was done is counted before an error ends it.
+        let mut ended = Ok(());
+        for ((key, what), answer) in sent.into_iter().zip(answers) {
+            match (answer, what) {
+                (Ok(_), Sent::Value { expires: Some(at), .. }) if at <= now => self.counts.expired += 1,
+                (Ok(_), Sent::Value { bytes, .. }) => self.is_there(bytes),
+                (Ok(_), Sent::Expired) => self.counts.expired += 1,
+                (Ok(_), Sent::Gone) => self.counts.gone += 1,
+                (Err(error), _) if error.code() == Some("BUSYKEY") => self.counts.there += 1,
+                (Err(error), what) => {
+                    let name = shown(self.db, &key);
+                    let known = match what {
+                        Sent::Value { form, .. } => {
+                            of_form(form).filter(|_| error.to_string().contains("Bad data format"))
+                        }
+                        _ => None,
+                    };
+                    match known {
+                        Some(known) => self.note(&name, known),
+                        None => ended = ended.and(self.refuse(&name, &error)),
+                    }
+                }
+            }
+        }
+        ended
     }
 
     fn is_there(&mut self, bytes: usize) {
@@ -114,71 +213,140 @@ impl Target {
         if self.replace {
             command.arg("REPLACE");
         }
-        let answer = self.peer.try_ask::<redis::Value>(command.arg(code))?.map(|_| ());
-        self.loaded(answer)
-    }
-
-    fn loaded(&mut self, answer: Result<(), RedisError>) -> Result<(), Failure> {
-        match answer {
-            Ok(()) => self.counts.functions += 1,
-            Err(error) if error.to_string().contains("already exists") => {}
-            Err(error) => return Err(self.refused(b"a library of functions", &error)),
-        }
-        Ok(())
-    }
-
-    /// A long collection: under a name of its own until it is whole, so that an interrupted import leaves nothing that looks like it.
-    fn put_long(&mut self, key: &[u8], expires: Option<u64>, body: &[u8], value: Option<Value>) -> Result<(), Failure> {
-        self.flush()?;
-        if !self.replace && self.peer.ask::<bool>(redis::cmd("EXISTS").arg(key))? {
-            self.counts.there += 1;
+        let Err(error) = self.peer.try_ask::<redis::Value>(command.arg(code))? else {
+            self.counts.functions += 1;
+            return Ok(());
+        };
+        let text = error.detail().unwrap_or_default();
+        if text.starts_with("Library '") && text.ends_with("' already exists") {
+            self.counts.functions_there += 1;
             return Ok(());
         }
-        let value = match value {
-            Some(value) => value,
-            None => {
-                let (form, mut rest) = (body[0], Input::new(&body[1..]));
-                Value::read(form, &mut rest).map_err(|error| {
-                    Failure::new(format!("{}: {error}", key.escape_ascii()), "see to the server that it comes from")
-                })?
-            }
-        };
-        let (command, elements): (_, Vec<Vec<u8>>) = match value {
-            Value::List(elements) => ("RPUSH", elements),
-            Value::Set(members) => ("SADD", members),
-            Value::Hash(fields) => ("HSET", fields.into_iter().flat_map(|(field, value)| [field, value]).collect()),
-            Value::Sorted(members) => {
-                let text = |score: f64| format!("{score}").into_bytes();
-                ("ZADD", members.into_iter().flat_map(|(member, score)| [text(score), member]).collect())
-            }
-            Value::String(_) | Value::Stream(_) => return Ok(()),
-        };
-        let unfinished = [b"cairn:import:unfinished:", key].concat();
-        self.peer.ask::<redis::Value>(redis::cmd("DEL").arg(&unfinished))?;
-        let mut rest = &elements[..];
-        while !rest.is_empty() {
-            let (mut count, mut bytes) = (0, 0);
-            while count < rest.len() && (count % 2 == 1 || count < ELEMENTS && bytes < ELEMENT_BYTES) {
-                bytes += rest[count].len();
-                count += 1;
-            }
-            let answer = self.peer.try_ask::<redis::Value>(redis::cmd(command).arg(&unfinished).arg(&rest[..count]))?;
-            answer.map_err(|error| self.refused(key, &error))?;
-            rest = &rest[count..];
+        let name = code.split(|byte| *byte == b'\n').next().unwrap_or_default();
+        let name = format!("the library of functions {}", shown(0, name));
+        // One that knows no functions, or does not let them be loaded, may take the keys.
+        if matches!(error.code(), Some("ERR" | "NOPERM")) {
+            self.note(&name, &error.to_string());
+            return Ok(());
         }
-        if let Some(at) = expires {
-            self.peer.ask::<redis::Value>(redis::cmd("PEXPIREAT").arg(&unfinished).arg(at))?;
+        self.refuse(&name, &error)
+    }
+
+    /// A long collection: under another name until it is whole, so that an interrupted import leaves nothing that looks like it.
+    fn put_long(&mut self, key: &Key, collection: &Collection) -> Result<(), Failure> {
+        if !self.prepare(key.db, &key.key, BYTES)? {
+            return Ok(());
         }
-        let answer = self.peer.try_ask::<redis::Value>(redis::cmd("RENAME").arg(&unfinished).arg(key))?;
-        answer.map_err(|error| self.refused(key, &error))?;
-        self.is_there(body.len());
+        self.flush()?;
+        let name = shown(key.db, &key.key);
+        if !self.replace {
+            match self.peer.try_ask::<bool>(redis::cmd("EXISTS").arg(&key.key))? {
+                Ok(false) => {}
+                Ok(true) => {
+                    self.counts.there += 1;
+                    return Ok(());
+                }
+                Err(error) => return self.refuse(&name, &error),
+            }
+        }
+        for _ in 0..TIMES {
+            let built = collection.build(&mut self.peer, &self.unfinished)?;
+            let done = match built {
+                Ok(()) => self.rename(key, collection)?,
+                Err(error) => Err(error),
+            };
+            match done {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(error) => {
+                    let _ = self.peer.try_ask::<redis::Value>(redis::cmd("DEL").arg(&self.unfinished))?;
+                    return self.refuse(&name, &error);
+                }
+            }
+        }
+        self.note(&name, "other imports into this server have removed it each time before it was whole");
         Ok(())
     }
 
-    fn refused(&self, key: &[u8], error: &RedisError) -> Failure {
-        Failure::new(
-            format!("{}: {} is refused: {error}", self.peer.name, key.escape_ascii()),
-            "see to what it says, and run it again: what was taken over stays, and it goes on",
-        )
+    /// Gives what was built the name of its key; false if it is not whole, as another import has removed it.
+    fn rename(&mut self, key: &Key, collection: &Collection) -> Result<RedisResult<bool>, Failure> {
+        let unfinished = &self.unfinished;
+        let mut begin = redis::pipe();
+        begin.cmd("WATCH").arg(unfinished).cmd(collection.counted_by()).arg(unfinished);
+        match self.peer.ask_all::<redis::Value>(begin)?.into_iter().collect::<RedisResult<Vec<_>>>() {
+            Err(error) => return Ok(Err(error)),
+            Ok(answers) if answers.last() != Some(&redis::Value::Int(collection.count() as i64)) => {
+                return self.peer.try_ask::<redis::Value>(&redis::cmd("UNWATCH")).map(|answer| answer.map(|_| false));
+            }
+            Ok(_) => {}
+        }
+        let mut end = redis::pipe();
+        end.cmd("MULTI");
+        match key.expires {
+            Some(at) => end.cmd("PEXPIREAT").arg(unfinished).arg(at),
+            None => end.cmd("PERSIST").arg(unfinished),
+        };
+        end.cmd(if self.replace { "RENAME" } else { "RENAMENX" }).arg(unfinished).arg(&key.key).cmd("EXEC");
+        let mut answers = self.peer.ask_all::<redis::Value>(end)?;
+        let done = match answers.pop() {
+            Some(Ok(redis::Value::Array(mut all))) => all.pop().unwrap_or(redis::Value::Nil).extract_error(),
+            Some(Ok(_)) | None => return Ok(Ok(false)), // it has changed, or is gone
+            // What was wrong with one of its commands says more than that all are refused.
+            Some(Err(error)) => Err(answers.into_iter().find_map(Result::err).unwrap_or(error)),
+        };
+        Ok(match done {
+            Ok(redis::Value::Int(0)) => {
+                let _ = self.peer.try_ask::<redis::Value>(redis::cmd("DEL").arg(&self.unfinished))?;
+                self.counts.there += 1;
+                Ok(true)
+            }
+            Ok(_) => {
+                self.is_there(key.body.len());
+                Ok(true)
+            }
+            // It was there when all of this began: its time was over.
+            Err(error) if key.expires.is_some() && error.to_string().contains("no such key") => {
+                if self.replace {
+                    return Ok(self.peer.try_ask::<redis::Value>(redis::cmd("DEL").arg(&key.key))?.map(|_| {
+                        self.counts.expired += 1;
+                        true
+                    }));
+                }
+                self.counts.expired += 1;
+                Ok(true)
+            }
+            Err(error) => Err(error),
+        })
+    }
+
+    /// Notes a refusal; an error if it would meet every other key, too.
+    fn refuse(&mut self, what: &str, error: &RedisError) -> Result<(), Failure> {
+        match for_all(error) {
+            Some(next) => Err(Failure::new(format!("{}: {what} is refused: {error}", self.peer.name), next)),
+            None => {
+                self.note(what, &error.to_string());
+                Ok(())
+            }
+        }
+    }
+
+    fn note(&mut self, what: &str, why: &str) {
+        self.counts.refused += 1;
+        self.refused.push(format!("{what}: {why}"));
+    }
+}
+
+/// What a value is that not every server takes.
+fn of_form(form: u8) -> Option<&'static str> {
+    match form {
+        6 | 7 => Some("a value of a module, which this server does not take"),
+        9 => {
+            Some("a hash of Redis before 2.6, which this server does not take; load it with Redis 7, and save it there")
+        }
+        22..=25 => {
+            Some("a hash whose fields expire, which this server does not take; HPERSIST its fields, and run it again")
+        }
+        26.. => Some("a value of a later version than this server knows"),
+        _ => None,
     }
 }

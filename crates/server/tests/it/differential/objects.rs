@@ -38,3 +38,32 @@ fn objects_are_encoded_as_redis_would() {
         }
     });
 }
+
+/// What `RESTORE` says of how a key was used is what the policies of eviction go by.
+#[test]
+fn restored_keys_were_used_as_is_said() {
+    with_both(|both| {
+        for client in both {
+            client.ask("SET k v");
+            let Value::Bulk(payload) = client.ask("DUMP k") else { panic!("no payload") };
+            let number = |value: Value| match value {
+                Value::Line(':', text) => text.parse::<i64>().unwrap(),
+                other => panic!("{other:?}"),
+            };
+            for (policy, more, told, expected) in [
+                ("allkeys-lru", "IDLETIME 100000", "OBJECT IDLETIME k", 100_000..100_060),
+                ("allkeys-lru", "FREQ 7", "OBJECT IDLETIME k", 0..60),
+                ("allkeys-lfu", "FREQ 77", "OBJECT FREQ k", 76..78),
+            ] {
+                client.send(&request(&format!("CONFIG SET maxmemory-policy {policy}")));
+                assert_eq!(client.receive(), Value::Line('+', "OK".to_owned()));
+                client.send(
+                    &[request("RESTORE k 0"), vec![payload.clone()], request(&format!("REPLACE {more}"))].concat(),
+                );
+                assert_eq!(client.receive(), Value::Line('+', "OK".to_owned()));
+                let found = number(client.ask(told));
+                assert!(expected.contains(&found), "{policy} {more}: {found}");
+            }
+        }
+    });
+}
