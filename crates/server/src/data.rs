@@ -389,7 +389,10 @@ impl StoreRecord {
         let (form, map) = rest.split_at(usize::from(matches!(rest.len(), 1) || rest.len() == 1 + Self::MAP));
         let map = <[u8; Self::MAP]>::try_from(map).ok();
         if !matches!(rest.len() - form.len(), 0 | Self::MAP) || !matches!(form, [] | [FORM]) {
-            let why = format!("{} bytes stand behind the seed of the store, which this server does not know: a newer one has written them; next: serve it with that version or a later one", rest.len());
+            let why = format!(
+                "{} bytes stand behind the seed of the store, which this server does not know: a newer one has written them; next: serve it with that version or a later one",
+                rest.len()
+            );
             return Err(Error::Other(why));
         }
         Ok(Self { seed: u64::from_be_bytes(*seed), has_long: !form.is_empty(), map })
@@ -397,7 +400,7 @@ impl StoreRecord {
 
     fn write(&self) -> Vec<u8> {
         let form: &[u8] = if self.has_long { &[FORM] } else { &[] };
-        [&self.seed.to_be_bytes(), form, self.map.as_ref().map_or(&[], |map| &map[..])].concat()
+        [&self.seed.to_be_bytes()[..], form, self.map.as_ref().map_or(&[], |map| &map[..])].concat()
     }
 }
 
@@ -467,7 +470,9 @@ mod tests {
             }
         }
         let newer = [&[0; 8][..], &[FORM + 1]].concat();
-        assert!([&newer[..], &[0; 7], &[0; 10], &[0; 8 + 18], &[]].iter().all(|bytes| StoreRecord::read(bytes).is_err()));
+        assert!(
+            [&newer[..], &[0; 7], &[0; 10], &[0; 8 + 18], &[]].iter().all(|bytes| StoreRecord::read(bytes).is_err())
+        );
     }
 
     #[test]

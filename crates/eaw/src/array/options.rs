@@ -264,8 +264,16 @@ impl Options {
     /// # Errors
     /// As [`open`](Self::open); [`pmem::Error::NeedsRecovery`] if it was not closed: recovery writes.
     pub fn open_read_only<P: AsRef<Path>>(&self, paths: &[P]) -> Result<Array> {
-        let open = |path: &P| Ok(self.pool.clone().engine(NAME, [0; 64]).open_read_only(path)?);
-        self.open_in(&paths.iter().map(open).collect::<Result<Vec<Pool>>>()?)
+        let mut pools: Vec<Pool> = Vec::with_capacity(paths.len());
+        for path in paths {
+            let pool = self.pool.clone().engine(NAME, [0; 64]).open_read_only(path)?;
+            // To be written it could not be opened twice.
+            if pools.iter().any(|earlier| earlier.path() == pool.path()) {
+                return Err(Error::NotAMember { path: pool.path().to_owned(), why: "it is named twice" });
+            }
+            pools.push(pool);
+        }
+        self.open_in(&pools)
     }
 
     // ---- among other things -----------------------------------------------------------------------------------

@@ -140,6 +140,8 @@ fn an_array_that_is_opened_to_be_read_is_not_changed() {
     let bytes = || paths.each_ref().map(|path| std::fs::read(path).unwrap());
     let before = bytes();
     let [one, other] = [(); 2].map(|()| Options::new().open_read_only(&paths).unwrap());
+    let twice = Options::new().open_read_only(&[&paths[0], &paths[0], &paths[1]]).unwrap_err();
+    assert!(matches!(twice, Error::NotAMember { .. }), "{twice}");
     let pages = one.file("pages").unwrap();
     assert_eq!((read(&one, 65_000, 1000), read(&other, 65_000, 1000)), (vec![7; 1000], vec![7; 1000]));
     assert_eq!((one.status().last, one.recovered().applied), (1, 0));

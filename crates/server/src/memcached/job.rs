@@ -221,7 +221,7 @@ impl Work for Job {
         let mut touching = Touching::new(tx);
         let ran = self.run_all(&mut touching, now);
         // What is run once more for its version alone writes nothing.
-        if self.settling.is_none() {
+        if self.versionless.is_none() {
             self.touched = touching.touched();
         }
         ran

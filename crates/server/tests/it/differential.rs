@@ -6,8 +6,8 @@
 mod databases;
 mod events;
 mod latency;
-mod monitors;
 mod listing;
+mod monitors;
 mod objects;
 mod places;
 mod rights;
