@@ -397,7 +397,7 @@ fn one_refused_key_does_not_end_an_import() {
     let to_some = url.replace("redis://", "redis://some:secret@");
     let run = cairn(dir.path(), &format!("import --from {} --to {to_some}", redis.url));
     assert!(run.code == 1 && run.out.contains(": 2 keys, ") && run.out.contains("; 2 refused"), "{run:?}");
-    assert!(run.err.contains("refused: b:1: ") && run.err.contains("NOPERM"), "{run:?}");
+    assert!(run.err.contains("refused: b:1: NOPERM "), "{run:?}");
     // The other way round: what cannot be read is not in the file.
     let from_some = to_some;
     say(&mut connect(&url).unwrap(), "SET b:2 v");
@@ -504,7 +504,7 @@ enum Victim {
 #[test]
 fn kills_lose_nothing() {
     let number = |name: &str, usual: u64| std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(usual);
-    let (rounds, mut seed) = (number("CAIRN_ROUNDS", 2), number("CAIRN_SEED", 1));
+    let (rounds, mut seed) = (number("CAIRN_ROUNDS", 1), number("CAIRN_SEED", 1));
     let dir = tempfile::tempdir().unwrap();
     let mut redis = Redis::start(dir.path());
     fill(&mut connect(&redis.url).unwrap());

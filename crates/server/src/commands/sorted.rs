@@ -207,7 +207,7 @@ fn add(c: &mut Context<'_>, key: &[u8], scores: &[f64], members: Vec<&[u8]>, o: 
     let (mut new, mut changed, mut result) = (0, 0, None);
     for (member, score) in members.into_iter().zip(scores) {
         let old = score_of(c, Some(&head), member)?;
-        let score = if o.increment { score + old.unwrap_or(0.0) } else { *score };
+        let score = old.filter(|_| o.increment).map_or(*score, |old| score + old);
         let refused = match old {
             None => o.only_old,
             Some(_) if o.only_new => true,

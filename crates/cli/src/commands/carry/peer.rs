@@ -96,7 +96,15 @@ impl Peer {
             Some(next) => next,
             None => "check the server, and run it again: what was copied stays",
         };
-        Failure::new(format!("{}: {error}", self.name), next)
+        Failure::new(format!("{}: {}", self.name, said(error)), next)
+    }
+}
+
+/// An error in the server's own words.
+pub fn said(error: &RedisError) -> String {
+    match (error.code(), error.detail()) {
+        (Some(code), Some(detail)) => format!("{code} {detail}"),
+        _ => error.to_string(),
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use redis::{RedisError, RedisResult, Value};
 use server::rdb::{self, Entry, FileReader};
 
-use super::peer::{Peer, for_all};
+use super::peer::{Peer, for_all, said};
 use super::unfinished;
 use crate::failure::Failure;
 
@@ -178,7 +178,7 @@ impl Scan {
                 None => Err("their checksum is another one, or their version a later one".to_owned()),
             },
             Err(error) if error.detail().is_some_and(|text| text.contains("unknown command")) => Ok(Vec::new()),
-            Err(error) => Err(error.to_string()),
+            Err(error) => Err(said(&error)),
         };
         match codes {
             Ok(codes) => self.found.extend(codes.into_iter().map(Item::Function)),
@@ -248,7 +248,7 @@ impl Scan {
     fn refused(&self, db: u64, key: &[u8], error: &RedisError) -> Result<Item, Failure> {
         match for_all(error) {
             Some(_) => Err(self.peer.failure(error)),
-            None => Ok(Item::Refused { what: shown(db, key), why: format!("{}: {error}", self.peer.name) }),
+            None => Ok(Item::Refused { what: shown(db, key), why: format!("{}: {}", self.peer.name, said(error)) }),
         }
     }
 }

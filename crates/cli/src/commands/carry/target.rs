@@ -4,7 +4,7 @@ use redis::{Pipeline, RedisError, RedisResult};
 use server::rdb;
 
 use super::collection::Collection;
-use super::peer::{Peer, for_all};
+use super::peer::{Peer, for_all, said};
 use super::source::{Item, Key, now, shown};
 use super::unfinished;
 use crate::failure::Failure;
@@ -226,7 +226,7 @@ impl Target {
         let name = format!("the library of functions {}", shown(0, name));
         // One that knows no functions, or does not let them be loaded, may take the keys.
         if matches!(error.code(), Some("ERR" | "NOPERM")) {
-            self.note(&name, &error.to_string());
+            self.note(&name, &said(&error));
             return Ok(());
         }
         self.refuse(&name, &error)
@@ -322,9 +322,9 @@ impl Target {
     /// Notes a refusal; an error if it would meet every other key, too.
     fn refuse(&mut self, what: &str, error: &RedisError) -> Result<(), Failure> {
         match for_all(error) {
-            Some(next) => Err(Failure::new(format!("{}: {what} is refused: {error}", self.peer.name), next)),
+            Some(next) => Err(Failure::new(format!("{}: {what} is refused: {}", self.peer.name, said(error)), next)),
             None => {
-                self.note(what, &error.to_string());
+                self.note(what, &said(error));
                 Ok(())
             }
         }
