@@ -390,7 +390,7 @@ impl StoreRecord {
         let map = <[u8; Self::MAP]>::try_from(map).ok();
         if !matches!(rest.len() - form.len(), 0 | Self::MAP) || !matches!(form, [] | [FORM]) {
             let why = format!(
-                "{} bytes stand behind the seed of the store, which this server does not know: a newer one has written them; next: serve it with that version or a later one",
+                "{} bytes stand behind the seed of the store, which a newer server has written; next: serve it with that version or a later one",
                 rest.len()
             );
             return Err(Error::Other(why));

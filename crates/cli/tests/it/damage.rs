@@ -109,7 +109,7 @@ fn what_a_command_finds_damaged_in_a_store_is_exit_code_1() {
 }
 
 #[test]
-fn a_healthy_copy_of_a_log_is_sound_and_is_no_empty_log() {
+fn a_healthy_replica_of_a_log_is_sound_and_is_no_empty_log() {
     let dir = temp();
     let sample = Sample::make(Kind::Copy, true, &dir.path().join("f"));
     std::fs::write(dir.path().join("f"), &sample.bytes).unwrap();
@@ -120,6 +120,6 @@ fn a_healthy_copy_of_a_log_is_sound_and_is_no_empty_log() {
     }
     for line in ["log cat f", "log tail f", "log stats f", "log append f"] {
         let run = cairn(dir.path(), line);
-        assert!(run.code == 2 && run.failure().0.contains("copy"), "{line}: {run:?}");
+        assert!(run.code == 2 && run.failure().0.contains("replica"), "{line}: {run:?}");
     }
 }
