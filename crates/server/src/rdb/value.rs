@@ -67,7 +67,10 @@ fn strings<R: Read>(input: &mut Input<R>, count: u64) -> Result<Vec<Vec<u8>>> {
 }
 
 /// The elements that stand in one string.
-fn packed<R: Read>(input: &mut Input<R>, read: fn(&[u8], &mut Room) -> Result<Vec<Vec<u8>>>) -> Result<Vec<Vec<u8>>> {
+fn packed<R: Read>(
+    input: &mut Input<R>,
+    read: impl FnOnce(&[u8], &mut Room) -> Result<Vec<Vec<u8>>>,
+) -> Result<Vec<Vec<u8>>> {
     let bytes = input.element()?;
     read(&bytes, &mut input.room)
 }

@@ -92,10 +92,7 @@ impl Peer {
     }
 
     pub fn failure(&self, error: &RedisError) -> Failure {
-        let next = match for_all(error) {
-            Some(next) => next,
-            None => "check the server, and run it again: what was copied stays",
-        };
+        let next = for_all(error).unwrap_or("check the server, and run it again: what was copied stays");
         Failure::new(format!("{}: {}", self.name, said(error)), next)
     }
 }
