@@ -16,7 +16,9 @@ pub(crate) mod room;
 pub(crate) mod validate;
 
 use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
 
+use pmem::Domain;
 use pmem::sync::switch_point;
 
 use crate::Step;
@@ -28,8 +30,11 @@ use crate::isolation::order::Position;
 use crate::writers::work::Work;
 use crate::writers::writer::Writer;
 
-/// How often a replicated commit is tried while its log is full.
+/// How often a replicated commit is tried at once while its log is full, and how often after that, with pauses: a replica that joins, or that needs longer to make its store durable, keeps what
+/// is in the log for a moment, until it has it or is waited for no longer.
 const TRIMS: u32 = 8;
+const PAUSES: u32 = 250;
+const PAUSE: Duration = Duration::from_millis(20);
 
 impl Core {
     /// Commits; returns the timestamp. The caller has the locks of all that is written, and gives them back.
@@ -53,10 +58,15 @@ impl Core {
         if leading.is_filled() {
             self.trim(leading, false)?;
         }
+        // In a simulated pool no time passes.
+        let pauses = if self.pool.domain() == Domain::Simulated { 0 } else { PAUSES };
         let mut tries = 0;
         loop {
             match self.commit_alone(pin, work, terms) {
-                Err(Error::LogFull { .. }) if tries < TRIMS => {
+                Err(Error::LogFull { .. }) if tries < TRIMS + pauses => {
+                    if tries >= TRIMS {
+                        std::thread::sleep(PAUSE);
+                    }
                     tries += 1;
                     self.trim(leading, true)?;
                 }
