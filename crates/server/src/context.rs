@@ -26,6 +26,9 @@ const AT_ONCE: u64 = 64;
 const LONG: u64 = 2_000_000;
 const PAIR: u64 = 200;
 
+/// Keys that the store is asked for at once, before they are looked up one by one.
+pub(crate) const AHEAD: usize = 32;
+
 /// What a command on data has.
 pub(crate) struct Context<'c> {
     pub(crate) tx: &'c mut dyn Tx,
@@ -117,6 +120,14 @@ impl Looks {
 impl Context<'_> {
     pub(crate) fn key(&self, key: &[u8]) -> Key {
         Key::new(self.db, key)
+    }
+
+    /// Asks the store ahead for keys that are about to be looked up one by one, [`AHEAD`] of them, so that their cache misses overlap.
+    pub(crate) fn prefetch(&self, keys: &[&[u8]]) {
+        if keys.len() > 1 {
+            let keys: Vec<_> = keys.iter().map(|key| self.key(key)).collect();
+            self.tx.prefetch(&keys.iter().map(|key| &**key).collect::<Vec<_>>());
+        }
     }
 
     // ---- time ---------------------------------------------------------------------------------------------------

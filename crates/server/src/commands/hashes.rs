@@ -3,9 +3,10 @@
 use std::ops::ControlFlow;
 
 use super::flag::{FAST, HASH, READ, WRITE};
-use super::names::{check, each, held, missing, put, random, scan, take};
+use super::names::{check, each, held, missing, prefetch, put, random, scan, take};
 use super::{Command, Context, ONE, Outcome, Stop, data, decimal, float, int};
-use crate::data::Kind;
+use crate::context::AHEAD;
+use crate::data::{Head, Kind};
 use crate::reply::Reply;
 use crate::request::{Arguments, number};
 
@@ -48,8 +49,12 @@ fn set(c: &mut Context<'_>, args: &Arguments<'_>, command: &str) -> Outcome<i64>
     let mut head = c.head_or_new(args.get(1), Kind::Hash)?;
     check(c, args.from(2).step_by(2))?;
     let mut new = 0;
-    for at in (2..args.len()).step_by(2) {
-        new += i64::from(put(c, &mut head, args.get(at), args.get(at + 1))?);
+    let pairs: Vec<_> = (2..args.len()).step_by(2).map(|at| (args.get(at), args.get(at + 1))).collect();
+    for some in pairs.chunks(AHEAD) {
+        prefetch(c, &head, &some.iter().map(|(field, _)| *field).collect::<Vec<_>>());
+        for (field, value) in some {
+            new += i64::from(put(c, &mut head, field, value)?);
+        }
     }
     c.save(args.get(1), &head)?;
     Ok(new)
@@ -136,13 +141,24 @@ fn hold(c: &mut Context<'_>, args: &Arguments<'_>, answer: fn(&mut Reply, Option
 
 fn hmget(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
     let head = c.head(args.get(1), Kind::Hash)?;
-    c.reply.array(args.len() - 2);
-    for field in args.from(2) {
-        let value = match &head {
-            None => None,
-            Some(head) => held(c, head, field)?.map(<[u8]>::to_vec),
-        };
-        c.reply.maybe(value.as_deref());
+    let mut reply = std::mem::take(c.reply);
+    reply.array(args.len() - 2);
+    let found = values(c, head.as_ref(), args, &mut reply);
+    *c.reply = reply;
+    found
+}
+
+fn values(c: &Context<'_>, head: Option<&Head>, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
+    let Some(head) = head else {
+        args.from(2).for_each(|_| reply.maybe(None));
+        return Ok(());
+    };
+    let fields: Vec<_> = args.from(2).collect();
+    for some in fields.chunks(AHEAD) {
+        prefetch(c, head, some);
+        for field in some {
+            reply.maybe(held(c, head, field)?);
+        }
     }
     Ok(())
 }

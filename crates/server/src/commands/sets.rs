@@ -5,9 +5,10 @@ use std::ops::ControlFlow;
 
 use super::flag::{FAST, READ, SET, WRITE};
 use super::names::{
-    NEGATIVE, all, at_least, check, draw, draw_different, held, limited, put, random, scan, take, walk,
+    NEGATIVE, all, at_least, check, draw, draw_different, held, limited, prefetch, put, random, scan, take, walk,
 };
 use super::{Command, Context, KeysAt, MANY, ONE, Outcome, SYNTAX, data};
+use crate::context::AHEAD;
 use crate::data::{Head, Kind};
 use crate::request::Arguments;
 
@@ -35,8 +36,12 @@ fn sadd(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
     let mut head = c.head_or_new(args.get(1), Kind::Set)?;
     check(c, args.from(2))?;
     let mut new = 0;
-    for member in args.from(2) {
-        new += i64::from(put(c, &mut head, member, &[])?);
+    let members: Vec<_> = args.from(2).collect();
+    for some in members.chunks(AHEAD) {
+        prefetch(c, &head, some);
+        for member in some {
+            new += i64::from(put(c, &mut head, member, &[])?);
+        }
     }
     if new > 0 {
         c.save(args.get(1), &head)?;
@@ -96,9 +101,13 @@ fn sismember(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
 fn smismember(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
     let head = c.head(args.get(1), Kind::Set)?;
     c.reply.array(args.len() - 2);
-    for member in args.from(2) {
-        let there = has(c, head.as_ref(), member)?;
-        c.reply.int(there.into());
+    let members: Vec<_> = args.from(2).collect();
+    for some in members.chunks(AHEAD) {
+        head.iter().for_each(|head| prefetch(c, head, some));
+        for member in some {
+            let there = has(c, head.as_ref(), member)?;
+            c.reply.int(there.into());
+        }
     }
     Ok(())
 }

@@ -6,8 +6,9 @@ use tx::Keys;
 
 use super::decimal::score as parse;
 use super::flag::{FAST, READ, SORTED, WRITE};
-use super::names::{self, NEGATIVE, Popped, at_least, check, held, missing, popped, slot};
+use super::names::{self, NEGATIVE, Popped, at_least, check, held, missing, popped, prefetch, slot};
 use super::{Command, Context, KeysAt, ONE, Outcome, SYNTAX, Stop, data, is};
+use crate::context::AHEAD;
 use crate::data::{Head, Kind, SMALL_SORTED};
 use crate::reply::Reply;
 use crate::request::Arguments;
@@ -205,7 +206,10 @@ fn add(c: &mut Context<'_>, key: &[u8], scores: &[f64], members: Vec<&[u8]>, o: 
     let mut head = c.head_or_new(key, Kind::Sorted)?;
     check(c, members.iter().copied())?;
     let (mut new, mut changed, mut result) = (0, 0, None);
-    for (member, score) in members.into_iter().zip(scores) {
+    for (at, (member, score)) in members.iter().zip(scores).enumerate() {
+        if at.is_multiple_of(AHEAD) {
+            prefetch(c, &head, &members[at..members.len().min(at + AHEAD)]);
+        }
         let old = score_of(c, Some(&head), member)?;
         let score = old.filter(|_| o.increment).map_or(*score, |old| score + old);
         let refused = match old {

@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 
 use super::flag::{FAST, READ, STRING, WRITE};
 use super::{Command, Context, KeysAt, MANY, NOT_INT, ONE, Outcome, SYNTAX, Stop, WRONG_TYPE, data, int, is};
+use crate::context::AHEAD;
 use crate::data::chunks::Text;
 use crate::data::{STRING_MAX, string};
 use crate::engine::Tx;
@@ -63,7 +64,11 @@ fn answer_text(tx: &dyn Tx, reply: &mut Reply, text: &Text<'_>) -> Outcome {
 
 fn mget(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
     c.reply.array(args.len() - 1);
-    for key in args.from(1) {
+    let keys: Vec<_> = args.from(1).collect();
+    for (at, key) in keys.iter().enumerate() {
+        if at.is_multiple_of(AHEAD) {
+            c.prefetch(&keys[at..keys.len().min(at + AHEAD)]);
+        }
         let value = c.tx.get(&c.key(key))?;
         c.looks.at(value.is_some());
         match value.map(Text::read).transpose()?.flatten() {
@@ -212,7 +217,14 @@ fn pairs(args: &Arguments<'_>, command: &str) -> Outcome {
 }
 
 fn put_pairs(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
-    (1..args.len()).step_by(2).try_for_each(|at| c.put_string(args.get(at), args.get(at + 1), None))
+    let keys: Vec<_> = args.from(1).step_by(2).collect();
+    for (at, key) in keys.iter().enumerate() {
+        if at.is_multiple_of(AHEAD) {
+            c.prefetch(&keys[at..keys.len().min(at + AHEAD)]);
+        }
+        c.put_string(key, args.get(2 * at + 2), None)?;
+    }
+    Ok(())
 }
 
 fn getset(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
