@@ -94,10 +94,10 @@ impl Contest {
 
     /// Which of those that are there the others are compared with.
     fn baseline(&self, arena: &Arena) -> Option<usize> {
-        let place = |like: &dyn Fn(Contestant) -> bool| arena.made.iter().position(|(who, _)| like(*who));
+        let index_of = |like: &dyn Fn(Contestant) -> bool| arena.made.iter().position(|(who, _)| like(*who));
         match self.baseline {
-            Some(wanted) => place(&|who| who == wanted),
-            None => place(&Contestant::is_peer).or_else(|| place(&|who| who == NONE)).or(Some(0)),
+            Some(wanted) => index_of(&|who| who == wanted),
+            None => index_of(&Contestant::is_peer).or_else(|| index_of(&|who| who == NONE)).or(Some(0)),
         }
     }
 }

@@ -138,7 +138,7 @@ fn log(tx: &mut Transaction<'_>, file: &File, n: u64, ranges: &[Range], edits: b
 }
 
 /// Where in the order of commits: what has no number of its own is behind the last that has, in the order in which it came.
-fn place(sequence: u64, n: u64) -> u64 {
+fn position(sequence: u64, n: u64) -> u64 {
     sequence << 20 | n
 }
 
@@ -161,7 +161,7 @@ impl Live {
         let done = |ticket: Ticket, n: u64, committed: eaw::Result<eaw::array::Committed<'_>>| -> Result<(), Error> {
             match committed {
                 Ok(committed) => {
-                    let at = ack.begin(Effect::At(n, place(committed.sequence(), 0)));
+                    let at = ack.begin(Effect::At(n, position(committed.sequence(), 0)));
                     ack.commit(at);
                     ack.commit(ticket);
                     Ok(())
@@ -206,7 +206,7 @@ impl Live {
                     }
                     Err(error) => return Err(error.into()),
                 };
-                let at = ack.begin(Effect::At(n + 1, place(sequence, 0)));
+                let at = ack.begin(Effect::At(n + 1, position(sequence, 0)));
                 ack.commit(at);
                 ack.commit(ticket);
                 if *commits {
@@ -230,7 +230,7 @@ impl Live {
                 let (offset, bytes) = (stripe * STRIPE, bytes(n, STRIPE));
                 let ticket = ack.begin(Effect::Wrote(n, vec![(offset, bytes.clone())]));
                 array.atomic_write(file, offset, &bytes)?;
-                let at = ack.begin(Effect::At(n, place(array.status().last, n)));
+                let at = ack.begin(Effect::At(n, position(array.status().last, n)));
                 ack.commit(at);
                 ack.commit(ticket);
             }

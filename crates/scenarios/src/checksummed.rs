@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex};
 use crash::{Ack, Error, History, Rng, Scenario, Sim, Violation};
 use pmem::{Area, Options, Pool};
 
-const PLACE: u64 = 512;
+const SLOT: u64 = 512;
 const KIND: u32 = 7;
 
-/// Records of many sizes, each at a place of its own, several under one barrier.
+/// Records of many sizes, each at a slot of its own, several under one barrier.
 pub struct Checksummed;
 
 /// The open pool and its area.
@@ -20,7 +20,7 @@ fn payload(n: usize, len: usize) -> Vec<u8> {
 }
 
 impl Scenario for Checksummed {
-    /// Records to write under one barrier: place and length.
+    /// Records to write under one barrier: slot and length.
     type Op = Vec<(usize, usize)>;
     type Effect = (usize, usize);
     type State = Vec<Option<usize>>;
@@ -47,12 +47,12 @@ impl Scenario for Checksummed {
     }
 
     fn ops(&self, rng: &mut Rng) -> Vec<(usize, Self::Op)> {
-        let mut place = 0;
+        let mut slot = 0;
         let mut batch = |rng: &mut Rng| {
             (0..=rng.below(1))
                 .map(|_| {
-                    place += 1;
-                    (place - 1, rng.below(90) as usize)
+                    slot += 1;
+                    (slot - 1, rng.below(90) as usize)
                 })
                 .collect()
         };
@@ -62,9 +62,9 @@ impl Scenario for Checksummed {
     fn step(&self, live: &Live, _: usize, op: &Self::Op, ack: &Ack<Self::Effect>) -> Result<(), Error> {
         let mut live = live.0.lock().map_err(|e| e.to_string())?;
         let mut tickets = Vec::new();
-        for &(place, len) in op {
-            tickets.push(ack.begin((place, len)));
-            live.1.write_checksummed(place as u64 * PLACE, KIND, 1, &payload(place, len))?;
+        for &(slot, len) in op {
+            tickets.push(ack.begin((slot, len)));
+            live.1.write_checksummed(slot as u64 * SLOT, KIND, 1, &payload(slot, len))?;
         }
         live.0.drain()?;
         tickets.into_iter().for_each(|t| ack.commit(t));
@@ -80,24 +80,24 @@ impl Scenario for Checksummed {
     fn check(&self, sim: &Arc<Sim>, history: &History<Self::Effect>) -> Result<Self::State, Violation> {
         let pool = Options::new().open_on(sim.clone()).map_err(Violation::detected)?;
         let area = pool.region("records").and_then(|r| r.into_area()).map_err(Violation::detected)?;
-        let read = |place: usize| area.read_checksummed(place as u64 * PLACE, KIND, 1);
+        let read = |slot: usize| area.read_checksummed(slot as u64 * SLOT, KIND, 1);
         let mut state = Vec::new();
-        for &(place, len) in &history.acknowledged {
-            match read(place) {
-                Ok(found) if found == payload(place, len) => state.push(Some(len)),
-                Ok(found) => return Err(Violation::new(format!("record {place} reads {found:?}"))),
+        for &(slot, len) in &history.acknowledged {
+            match read(slot) {
+                Ok(found) if found == payload(slot, len) => state.push(Some(len)),
+                Ok(found) => return Err(Violation::new(format!("record {slot} reads {found:?}"))),
                 // After a crash alone this is a violation; after a fault of the medium it is the clear error asked for.
                 Err(e) => return Err(Violation::detected(e)),
             }
         }
-        for &(place, len) in &history.in_doubt {
-            match read(place) {
-                Ok(found) if found == payload(place, len) => {
+        for &(slot, len) in &history.in_doubt {
+            match read(slot) {
+                Ok(found) if found == payload(slot, len) => {
                     let bytes = pmem::CHECKSUMMED_HEADER + found.len() as u64;
-                    area.persist(place as u64 * PLACE, bytes).map_err(Violation::detected)?;
+                    area.persist(slot as u64 * SLOT, bytes).map_err(Violation::detected)?;
                     state.push(Some(len));
                 }
-                Ok(found) => return Err(Violation::new(format!("record {place} in doubt reads {found:?}"))),
+                Ok(found) => return Err(Violation::new(format!("record {slot} in doubt reads {found:?}"))),
                 Err(_) => state.push(None),
             }
         }

@@ -46,11 +46,11 @@ fn object(n: u64) -> [u64; 5] {
 
 /// The number of the transaction that both objects are of.
 fn read<X: Transaction>(tx: &X) -> tx::Result<Result<u64, String>> {
-    let places = *tx.read(tx.root_cell())?;
-    if places == [0, 0] {
+    let offsets = *tx.read(tx.root_cell())?;
+    if offsets == [0, 0] {
         return Ok(Ok(0));
     }
-    let [first, second] = places.map(PPtr::<[u64; 5]>::from_raw);
+    let [first, second] = offsets.map(PPtr::<[u64; 5]>::from_raw);
     let (first, second) = (*tx.read(first)?, *tx.read(second)?);
     let n = first[0];
     Ok(if (first, second) == (object(n), object(n)) { Ok(n) } else { Err(format!("{first:?} and {second:?}")) })
@@ -59,8 +59,8 @@ fn read<X: Transaction>(tx: &X) -> tx::Result<Result<u64, String>> {
 fn change<X: Transaction>(tx: &mut X, n: u64) -> tx::Result<()> {
     let old = *tx.read(tx.root_cell())?;
     let new = [tx.alloc(&object(n))?.raw(), tx.alloc(&object(n))?.raw()];
-    for place in old.into_iter().filter(|place| *place != 0) {
-        tx.free(PPtr::<[u64; 5]>::from_raw(place))?;
+    for offset in old.into_iter().filter(|offset| *offset != 0) {
+        tx.free(PPtr::<[u64; 5]>::from_raw(offset))?;
     }
     *tx.write(tx.root_cell())? = new;
     Ok(())

@@ -199,23 +199,27 @@ impl Live {
                 }
             }
             Op::Batch(lengths) => {
-                let mut places = Vec::new();
+                let mut reservations = Vec::new();
                 for &len in lengths {
                     match log.reserve(len + 8) {
-                        Ok(place) => {
-                            places.push((place, self.forced.load(Relaxed), self.acknowledged.load(Relaxed)));
+                        Ok(reservation) => {
+                            reservations.push((
+                                reservation,
+                                self.forced.load(Relaxed),
+                                self.acknowledged.load(Relaxed),
+                            ));
                         }
                         Err(error) if full(&error) => break,
                         Err(error) => return Err(error.into()),
                     }
                 }
                 let mut last = Lsn::default();
-                for (mut place, known, before) in places.into_iter().rev() {
+                for (mut reservation, known, before) in reservations.into_iter().rev() {
                     let n = self.next.fetch_add(1, Relaxed);
                     let ticket = ack.begin(Effect::Record(n, before));
-                    let bytes = payload(n, place.len() - 8);
-                    place.copy(0, &bytes);
-                    let lsn = place.complete()?;
+                    let bytes = payload(n, reservation.len() - 8);
+                    reservation.copy(0, &bytes);
+                    let lsn = reservation.complete()?;
                     note(Effect::At(n, lsn.get(), known), ack);
                     self.state.lock().map_err(|e| e.to_string())?.push((lsn.get(), n, Some(ticket)));
                     last = last.max(lsn);
@@ -225,7 +229,7 @@ impl Live {
                 }
             }
             Op::Skip(len) => match log.reserve(*len) {
-                Ok(mut place) => place.fill(0xee),
+                Ok(mut reservation) => reservation.fill(0xee),
                 Err(error) if full(&error) => {}
                 Err(error) => return Err(error.into()),
             },
@@ -412,7 +416,7 @@ fn held(
     threads: usize,
 ) -> Result<usize, Violation> {
     let survived: Vec<u64> = found.iter().map(|r| r.1).collect();
-    let (mut places, mut known) = (BTreeMap::new(), BTreeMap::new());
+    let (mut positions, mut known) = (BTreeMap::new(), BTreeMap::new());
     let (mut there, mut gone, mut back, mut witnessed) = (Vec::new(), Vec::new(), Vec::new(), 0);
     for effect in &history.acknowledged {
         match effect {
@@ -420,7 +424,7 @@ fn held(
                 there.push(*n);
                 witnessed = witnessed.max(*before);
             }
-            Effect::At(n, lsn, forced) => drop(places.insert(*n, (*lsn, *forced))),
+            Effect::At(n, lsn, forced) => drop(positions.insert(*n, (*lsn, *forced))),
             Effect::Cleaned(numbers) => gone.extend(numbers.iter().copied()),
             Effect::Reclaimed(numbers) => back.extend(numbers.iter().copied()),
         }
@@ -444,7 +448,7 @@ fn held(
         return Err(Violation::new(format!("record {n} is there twice: {survived:?}")));
     }
     let kept = |n: &u64| survived.contains(n) || gone.contains(n) || back.contains(n);
-    for (lsn, forced) in there.iter().filter_map(|n| places.get(n)) {
+    for (lsn, forced) in there.iter().filter_map(|n| positions.get(n)) {
         known.insert(*lsn, *forced);
     }
     let lost: Vec<(usize, u64)> = there.into_iter().enumerate().filter(|(_, n)| !kept(n)).collect();
@@ -452,7 +456,7 @@ fn held(
     let end = found.last().map_or(0, |r| r.0);
     let every = WATERMARK * threads as u64;
     let at_end =
-        lost.iter().all(|(_, n)| places.get(n).is_some_and(|(lsn, _)| *lsn > end && !is_told(*lsn, &known, every)));
+        lost.iter().all(|(_, n)| positions.get(n).is_some_and(|(lsn, _)| *lsn > end && !is_told(*lsn, &known, every)));
     // A bit of what was forced last looks like a torn record; recovery must say so. Unless a later record tells: then it is an error.
     let is_said =
         planted != Some(FaultKind::Flip) || matches!(tail, Tail::InDoubt { .. }) && *first as u64 >= witnessed;

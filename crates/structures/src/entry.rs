@@ -33,7 +33,7 @@ pub(crate) struct Entry<'t> {
 
 /// Where an entry's value is in its block.
 #[derive(Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct Layout {
     value_at: u64,
     len: u64,
     room: u64,
@@ -52,8 +52,8 @@ impl<'t> Entry<'t> {
         apart.then_some(Self { key, value, value_at: value_at as u64, room: block.len() as u64 })
     }
 
-    pub(crate) fn place(&self) -> Place {
-        Place { value_at: self.value_at, len: self.value.len() as u64, room: self.room }
+    pub(crate) fn layout(&self) -> Layout {
+        Layout { value_at: self.value_at, len: self.value.len() as u64, room: self.room }
     }
 
     /// Writes an entry into its new block.
@@ -88,19 +88,19 @@ pub(crate) fn overwrite<X: Transaction + ?Sized>(
     tx: &mut X,
     slot: PPtr<u64>,
     at: PPtr<u8>,
-    place: Place,
+    layout: Layout,
     links: &[u64],
     key: &[u8],
     value: &[u8],
 ) -> Result<()> {
     let len = value.len() as u64;
-    let in_place = Range::new(behind(at, place.value_at), len);
-    if len == place.len {
+    let in_place = Range::new(behind(at, layout.value_at), len);
+    if len == layout.len {
         return put_bytes(tx, in_place, value);
     }
-    let needed = place.value_at + len;
+    let needed = layout.value_at + len;
     // A block that would be more than half empty goes back.
-    if needed <= place.room && needed * 2 >= place.room {
+    if needed <= layout.room && needed * 2 >= layout.room {
         let len_at = behind(at, 8 * links.len() as u64 + VALUE_LEN);
         let ranges = [Range::new(len_at, 8), in_place];
         tx.intend(if value.is_empty() { &ranges[..1] } else { &ranges })?;

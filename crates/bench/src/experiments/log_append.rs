@@ -158,10 +158,10 @@ impl Logs {
     }
 
     fn baseline(&self, wanted: Option<Appender>) -> Option<usize> {
-        let place = |like: &dyn Fn(Appender) -> bool| self.made.iter().position(|(who, _)| like(*who));
+        let index_of = |like: &dyn Fn(Appender) -> bool| self.made.iter().position(|(who, _)| like(*who));
         match wanted {
-            Some(wanted) => place(&|who| who == wanted),
-            None => place(&|who| Appender::OTHERS.contains(&who)).or_else(|| place(&|who| who == Appender::Bare)),
+            Some(wanted) => index_of(&|who| who == wanted),
+            None => index_of(&|who| Appender::OTHERS.contains(&who)).or_else(|| index_of(&|who| who == Appender::Bare)),
         }
     }
 }

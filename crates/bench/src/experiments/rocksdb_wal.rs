@@ -214,13 +214,13 @@ mod there {
             let bytes = values.longest() as u32;
             for _ in 0..*todo {
                 let mut key = [0; 16];
-                let place = match order {
+                let position = match order {
                     Order::Sequential => *number,
                     // Odd, so that all keys come, in an order that looks like none.
                     Order::Random => number.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(20) % KEYS,
                 };
                 key[..8].copy_from_slice(&thread.to_be_bytes());
-                key[8..].copy_from_slice(&place.to_be_bytes());
+                key[8..].copy_from_slice(&position.to_be_bytes());
                 let value = values.get(*number, bytes);
                 sampler.op(|| Ok(database.put(&key, value)?))?;
                 *number += 1;

@@ -38,10 +38,10 @@ impl Bare {
 
 impl LogSide for Bare {
     fn writer(&self, thread: usize) -> Result<Box<dyn Writer + '_>> {
-        let place = self.areas.get(thread).ok_or_else(|| stranger(thread))?;
-        let area = place.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let slot = self.areas.get(thread).ok_or_else(|| stranger(thread))?;
+        let area = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
         let area = area.ok_or_else(|| stranger(thread))?;
-        Ok(Box::new(BareWriter { place, area: Some(area), at: 0 }))
+        Ok(Box::new(BareWriter { slot, area: Some(area), at: 0 }))
     }
 
     /// Nothing: each goes round its area.
@@ -59,7 +59,7 @@ impl LogSide for Bare {
 }
 
 struct BareWriter<'e> {
-    place: &'e Mutex<Option<Area>>,
+    slot: &'e Mutex<Option<Area>>,
     area: Option<Area>,
     at: u64,
 }
@@ -81,6 +81,6 @@ impl Writer for BareWriter<'_> {
 
 impl Drop for BareWriter<'_> {
     fn drop(&mut self) {
-        *self.place.lock().unwrap_or_else(PoisonError::into_inner) = self.area.take();
+        *self.slot.lock().unwrap_or_else(PoisonError::into_inner) = self.area.take();
     }
 }

@@ -150,7 +150,7 @@ impl Disk {
             }
             // It was written once, so it is not as if it never was.
             let is_whole = self.read(number, pages, &mut page)? && !page.is_zero();
-            let (segment, at) = self.place(number, pages);
+            let (segment, at) = self.locate(number, pages);
             if is_whole && !self.steps.has(Step::FlushBatch) {
                 continue;
             }
@@ -170,7 +170,7 @@ impl Disk {
         first * ((1 << self.segments.len()) - 1)
     }
 
-    fn place(&self, number: u64, first: u64) -> (usize, u64) {
+    fn locate(&self, number: u64, first: u64) -> (usize, u64) {
         let segment = (number / first + 1).ilog2();
         (segment as usize, (number - first * ((1 << segment) - 1)) * self.page)
     }
@@ -194,7 +194,7 @@ impl Disk {
 
     /// False if it is not what was written, or the log does not go so far: then a part of that is lost.
     pub(super) fn read(&mut self, number: u64, first: u64, into: &mut Page) -> Result<bool> {
-        let (segment, at) = self.place(number, first);
+        let (segment, at) = self.locate(number, first);
         into.0.copy_from_slice(self.segments[segment].bytes(at, self.page as usize)?);
         if into.is_zero() {
             return Ok(true);
@@ -229,7 +229,7 @@ impl Disk {
         }
         self.pool.drain()?;
         for (number, page) in pages {
-            let (segment, at) = self.place(*number, first);
+            let (segment, at) = self.locate(*number, first);
             self.segments[segment].copy_nt(at, &page.0)?;
         }
         self.pool.drain()?;

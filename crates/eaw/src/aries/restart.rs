@@ -12,7 +12,7 @@ use super::failpoints::Step;
 use super::wal::Entry;
 use crate::error::{Error, Result};
 use crate::records::session::CATALOG;
-use crate::records::space::Place;
+use crate::records::space::Location;
 
 /// What a restart did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -195,7 +195,7 @@ impl Core {
         self.shared.space.get_mut().grow(count);
         for page in 0..count {
             let start = page * self.page;
-            let mut found: Vec<(u64, Place)> = Vec::new();
+            let mut found: Vec<(u64, Location)> = Vec::new();
             let mut free = Vec::new();
             let shared = &self.shared;
             let (slot, is_damaged) = self.buffer.with(&self.wal, page, |held| {
@@ -216,7 +216,7 @@ impl Core {
                     if id == 0 {
                         free.push(at);
                     } else if len as usize + HEADER <= slot as usize {
-                        found.push((id, Place { at, table, len }));
+                        found.push((id, Location { at, table, len }));
                         if table == CATALOG.0 {
                             let said = &held.page.0[(at - start) as usize + HEADER..][..len as usize];
                             let (number, name) = said.split_at_checked(4).unwrap_or_default();
@@ -240,7 +240,7 @@ impl Core {
                 }
             } else if slot > 0 {
                 free.into_iter().for_each(|at| space.give_slot(at));
-                lost += found.into_iter().filter(|(id, place)| !space.found(*id, *place)).count();
+                lost += found.into_iter().filter(|(id, location)| !space.found(*id, *location)).count();
             }
         }
         // Those, too, that began anew: what the log has of them is there, what it has lost is not.

@@ -8,7 +8,7 @@ use super::wal::{Entry, differing};
 use crate::error::{Error, Result};
 use crate::records::locks::Mode;
 use crate::records::session::{Keeps, Session};
-use crate::records::space::{Place, slot_bytes};
+use crate::records::space::{Location, slot_bytes};
 use crate::records::{RecordId, RecordTx, Savepoint, Table, scan};
 
 /// A transaction of [`Aries`](super::Aries). Dropped, it is aborted.
@@ -63,13 +63,13 @@ impl<'a> AriesTx<'a> {
     }
 
     /// Changes what is in a slot, of which so many bytes count now.
-    fn change(&mut self, place: u64, now: usize, bytes: &[u8]) -> Result<()> {
+    fn change(&mut self, location: u64, now: usize, bytes: &[u8]) -> Result<()> {
         self.core.check_usable()?;
         let ending = if self.has_logged { 0 } else { ENDING };
         let mut room = self.core.make_room(self.session.owner, changing(now, bytes.len()) + ending)?;
         room.keep(ending);
         self.begin();
-        let (page, offset) = (place / self.core.page, (place % self.core.page) as usize);
+        let (page, offset) = (location / self.core.page, (location % self.core.page) as usize);
         let (core, number) = (self.core, self.number());
         let Self { undo, before: arena, scratch, .. } = self;
         core.buffer.with(&core.wal, page, |held| {
@@ -91,13 +91,13 @@ impl<'a> AriesTx<'a> {
     }
 
     /// A record in a slot of which so many bytes count now.
-    fn write(&mut self, place: u64, now: usize, id: u64, table: Table, bytes: &[u8]) -> Result<()> {
+    fn write(&mut self, location: u64, now: usize, id: u64, table: Table, bytes: &[u8]) -> Result<()> {
         let mut record = Vec::with_capacity(HEADER + bytes.len());
         record.extend_from_slice(&id.to_le_bytes());
         record.extend_from_slice(&table.0.to_le_bytes());
         record.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
         record.extend_from_slice(bytes);
-        self.change(place, now, &record)
+        self.change(location, now, &record)
     }
 
     /// Nothing of the changes but so many is to be undone any more.
@@ -131,19 +131,19 @@ impl<'a> AriesTx<'a> {
         Ok(())
     }
 
-    fn read_at(&mut self, id: u64, place: Place, into: &mut Vec<u8>) -> Result<()> {
-        let (page, offset) = (place.at / self.core.page, (place.at % self.core.page) as usize);
+    fn read_at(&mut self, id: u64, location: Location, into: &mut Vec<u8>) -> Result<()> {
+        let (page, offset) = (location.at / self.core.page, (location.at % self.core.page) as usize);
         let core = self.core;
         let is_whole = core.buffer.with(&core.wal, page, |held| {
             into.clear();
-            into.extend_from_slice(&held.page.0[offset + HEADER..][..place.len as usize]);
+            into.extend_from_slice(&held.page.0[offset + HEADER..][..location.len as usize]);
             Ok(held.is_sound())
         })?;
         if is_whole {
             return Ok(());
         }
         into.clear();
-        let table = core.shared.table_name(Table(place.table))?;
+        let table = core.shared.table_name(Table(location.table))?;
         Err(Error::RecordDamaged { table, id })
     }
 
@@ -169,7 +169,7 @@ impl<'a> Keeps<'a> for AriesTx<'a> {
         slot_bytes(len + HEADER, self.core.page)
     }
 
-    fn place(&mut self, id: u64, table: Table, bytes: &[u8], _: bool) -> Result<Place> {
+    fn write_new(&mut self, id: u64, table: Table, bytes: &[u8], _: bool) -> Result<Location> {
         let room = self.core.make_room(self.session.owner, FORMATTING)?;
         let at = self.core.take_slot(bytes.len())?;
         drop(room);
@@ -177,10 +177,10 @@ impl<'a> Keeps<'a> for AriesTx<'a> {
             self.core.shared.space.lock().give_slot(at);
             return Err(error);
         }
-        Ok(Place { at, table: table.0, len: bytes.len() as u32 })
+        Ok(Location { at, table: table.0, len: bytes.len() as u32 })
     }
 
-    fn overwrite(&mut self, before: Place, id: u64, table: Table, bytes: &[u8]) -> Result<()> {
+    fn overwrite(&mut self, before: Location, id: u64, table: Table, bytes: &[u8]) -> Result<()> {
         self.write(before.at, HEADER + before.len as usize, id, table, bytes)
     }
 
@@ -206,14 +206,14 @@ impl RecordTx for AriesTx<'_> {
 
     fn read(&mut self, table: Table, id: RecordId, into: &mut Vec<u8>) -> Result<()> {
         self.core.check_usable()?;
-        let place = self.session.find(table, id, Mode::Shared)?;
-        self.read_at(id.0, place, into)
+        let location = self.session.find(table, id, Mode::Shared)?;
+        self.read_at(id.0, location, into)
     }
 
     fn read_for_update(&mut self, table: Table, id: RecordId, into: &mut Vec<u8>) -> Result<()> {
         self.core.check_usable()?;
-        let place = self.session.find(table, id, Mode::Exclusive)?;
-        self.read_at(id.0, place, into)
+        let location = self.session.find(table, id, Mode::Exclusive)?;
+        self.read_at(id.0, location, into)
     }
 
     fn update(&mut self, table: Table, id: RecordId, bytes: &[u8]) -> Result<()> {

@@ -139,9 +139,9 @@ impl Wal {
     /// Logs; it is durable when something behind it is forced. Returns its number. Nothing is logged if there is no room; after any other error nothing more will be.
     pub(super) fn add(&self, transaction: u64, entry: &Entry<'_>, scratch: &mut Vec<u8>) -> Result<u64> {
         entry.encode(transaction, scratch);
-        let mut place = self.log.reserve(scratch.len())?;
-        place.copy(0, scratch);
-        let lsn = place.complete().inspect_err(|_| self.stop())?.get();
+        let mut reservation = self.log.reserve(scratch.len())?;
+        reservation.copy(0, scratch);
+        let lsn = reservation.complete().inspect_err(|_| self.stop())?.get();
         if lsn - self.log.forced().get().min(lsn) > self.loose {
             self.force(lsn)?;
         }

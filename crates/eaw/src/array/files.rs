@@ -87,8 +87,8 @@ impl Striping {
             if at == len {
                 return None;
             }
-            let place = offset + at;
-            let (number, within) = (place / self.stripe, place % self.stripe);
+            let position = offset + at;
+            let (number, within) = (position / self.stripe, position % self.stripe);
             let run = (len - at).min(self.stripe - within);
             let member = (number % self.members) as usize;
             let cut = Cut { member, local: number / self.members * self.stripe + within, at, len: run };
@@ -98,7 +98,7 @@ impl Striping {
     }
 
     /// Where in the file a member's byte is.
-    pub(super) fn place(self, member: usize, local: u64) -> u64 {
+    pub(super) fn file_offset(self, member: usize, local: u64) -> u64 {
         (local / self.stripe * self.members + member as u64) * self.stripe + local % self.stripe
     }
 

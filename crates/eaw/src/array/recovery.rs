@@ -141,8 +141,8 @@ impl Opened {
             read.broken = Some("metadata that the medium does not return");
             return Ok(());
         }
-        for place in 0..u64::from(read.line.count) {
-            read.entries.push(*self.table.get::<Entry>(at + place * ENTRY)?);
+        for index in 0..u64::from(read.line.count) {
+            read.entries.push(*self.table.get::<Entry>(at + index * ENTRY)?);
         }
         checksums.push(self.keys.part.checksum(self.table.bytes(at, len as usize)?));
         Ok(())
@@ -161,11 +161,11 @@ impl Opened {
                 return Ok(());
             }
             let (mut used, mut next) = (0, None);
-            for place in 0..u64::from(per_chunk) {
+            for index in 0..u64::from(per_chunk) {
                 if read.entries.len() == line.count as usize && next.is_none() {
                     break;
                 }
-                let entry = *area.get::<Entry>(place * ENTRY)?;
+                let entry = *area.get::<Entry>(index * ENTRY)?;
                 used += ENTRY;
                 if entry.file == LINK {
                     next = Some(entry.log);
@@ -307,7 +307,7 @@ pub(super) fn recover(
         let ranges = parts.iter().flat_map(|(member, read)| read.entries.iter().map(move |entry| (*member, entry)));
         let ranges = ranges.filter_map(|(member, entry)| {
             let file = files.iter().find(|file| file.number() == entry.file)?;
-            Some((file.name().to_owned(), striping.place(member, entry.target), entry.len.into()))
+            Some((file.name().to_owned(), striping.file_offset(member, entry.target), entry.len.into()))
         });
         found.lost.push(Loss { sequence: *sequence, member, why, ranges: ranges.collect() });
     }

@@ -73,7 +73,7 @@ use crate::array::Transaction;
 use crate::array::{Array, File};
 use crate::error::{Error, Result};
 use crate::records::session::Shared;
-use crate::records::space::{Claimed, Place, Space, slot_bytes};
+use crate::records::space::{Claimed, Location, Space, slot_bytes};
 use crate::records::{Records, Table};
 use layout::{Broken, HEADER, Keys, LINE, NAME, RecordHeader, SEGMENTS_MAX, TABLE_NAME_MAX, TABLES_MAX, VERSION, word};
 
@@ -349,8 +349,8 @@ impl Mars {
                             match self.keys.open_header(at, header) {
                                 Ok(None) => space.give_slot(at),
                                 Ok(Some(said)) if is_record(&said) => {
-                                    let place = Place { at, table: said.table, len: said.len };
-                                    if !space.found(said.id, place) {
+                                    let location = Location { at, table: said.table, len: said.len };
+                                    if !space.found(said.id, location) {
                                         damaged.push(broken(at, "a record that is there twice"));
                                     }
                                 }

@@ -7,7 +7,7 @@ use crate::array::{self, Transaction};
 use crate::error::{Error, Result};
 use crate::records::locks::Mode;
 use crate::records::session::{Keeps, Session};
-use crate::records::space::Place;
+use crate::records::space::Location;
 use crate::records::{RecordId, RecordTx, Savepoint, Table, scan};
 
 /// A transaction of [`Mars`]. Dropped, it is aborted.
@@ -36,16 +36,16 @@ impl<'a> MarsTx<'a> {
         self.tx.as_mut().ok_or(Error::Stopped)
     }
 
-    fn read_at(&mut self, id: u64, place: Place, into: &mut Vec<u8>) -> Result<()> {
+    fn read_at(&mut self, id: u64, location: Location, into: &mut Vec<u8>) -> Result<()> {
         let store = self.store;
-        let (file, at) = store.locate(place.at)?;
+        let (file, at) = store.locate(location.at)?;
         let mut scratch = std::mem::take(&mut self.scratch);
-        scratch.resize(HEADER + place.len as usize, 0);
+        scratch.resize(HEADER + location.len as usize, 0);
         let done = match self.written.contains(&id) {
             true => self.tx()?.read(file, at, &mut scratch),
             false => store.array.read(file, at, &mut scratch),
         };
-        let is_whole = store.keys.is_whole(place.at, id, &scratch);
+        let is_whole = store.keys.is_whole(location.at, id, &scratch);
         into.clear();
         if done.is_ok() && is_whole {
             into.extend_from_slice(&scratch[HEADER..]);
@@ -53,7 +53,7 @@ impl<'a> MarsTx<'a> {
         self.scratch = scratch;
         done?;
         if !is_whole {
-            let table = store.shared.table_name(Table(place.table))?;
+            let table = store.shared.table_name(Table(location.table))?;
             return Err(Error::RecordDamaged { table, id });
         }
         Ok(())
@@ -97,16 +97,16 @@ impl<'a> Keeps<'a> for MarsTx<'a> {
         self.store.places(len) && self.store.has(Step::Elsewhere) && !self.written.contains(&id) && has_room()
     }
 
-    fn place(&mut self, id: u64, table: Table, bytes: &[u8], grows: bool) -> Result<Place> {
+    fn write_new(&mut self, id: u64, table: Table, bytes: &[u8], grows: bool) -> Result<Location> {
         let at = self.store.take_slot(bytes.len(), grows)?;
         if let Err(error) = self.write(at, id, table, bytes, true) {
             self.store.shared.space.lock().give_slot(at);
             return Err(error);
         }
-        Ok(Place { at, table: table.0, len: bytes.len() as u32 })
+        Ok(Location { at, table: table.0, len: bytes.len() as u32 })
     }
 
-    fn overwrite(&mut self, before: Place, id: u64, table: Table, bytes: &[u8]) -> Result<()> {
+    fn overwrite(&mut self, before: Location, id: u64, table: Table, bytes: &[u8]) -> Result<()> {
         self.write(before.at, id, table, bytes, !self.store.has(Step::Elsewhere))
     }
 
@@ -140,14 +140,14 @@ impl RecordTx for MarsTx<'_> {
 
     fn read(&mut self, table: Table, id: RecordId, into: &mut Vec<u8>) -> Result<()> {
         self.store.array.check_process()?;
-        let place = self.session.find(table, id, Mode::Shared)?;
-        self.read_at(id.0, place, into)
+        let location = self.session.find(table, id, Mode::Shared)?;
+        self.read_at(id.0, location, into)
     }
 
     fn read_for_update(&mut self, table: Table, id: RecordId, into: &mut Vec<u8>) -> Result<()> {
         self.store.array.check_process()?;
-        let place = self.session.find(table, id, Mode::Exclusive)?;
-        self.read_at(id.0, place, into)
+        let location = self.session.find(table, id, Mode::Exclusive)?;
+        self.read_at(id.0, location, into)
     }
 
     fn update(&mut self, table: Table, id: RecordId, bytes: &[u8]) -> Result<()> {

@@ -3,7 +3,7 @@
 use pmem::sync::Mutex;
 
 use super::locks::{Locks, Mode, Owner, Taken};
-use super::space::{Claimed, Place, Space};
+use super::space::{Claimed, Location, Space};
 use super::{RecordId, Savepoint, Table};
 use crate::error::{Error, Result};
 use crate::stamp::stamp;
@@ -101,10 +101,10 @@ pub(crate) trait Keeps<'a> {
     }
 
     /// The record gets a slot, where it is written. `grows`: there is to be room, and be it by more data files.
-    fn place(&mut self, id: u64, table: Table, bytes: &[u8], grows: bool) -> Result<Place>;
+    fn write_new(&mut self, id: u64, table: Table, bytes: &[u8], grows: bool) -> Result<Location>;
 
     /// Another record is written where this one is.
-    fn overwrite(&mut self, before: Place, id: u64, table: Table, bytes: &[u8]) -> Result<()>;
+    fn overwrite(&mut self, before: Location, id: u64, table: Table, bytes: &[u8]) -> Result<()>;
 
     /// There is no record in that slot any more.
     fn clear(&mut self, at: u64) -> Result<()>;
@@ -117,10 +117,10 @@ pub(crate) trait Keeps<'a> {
     fn insert_record(&mut self, table: Table, bytes: &[u8]) -> Result<RecordId> {
         self.session().shared.check_len(bytes.len())?;
         let id = self.session().take_id()?;
-        match self.place(id, table, bytes, true) {
-            Ok(place) => {
-                let change = Change { id, before: None, taken: Some(place.at), left: None, is_deleted: false };
-                self.session().changed(change, Some(place));
+        match self.write_new(id, table, bytes, true) {
+            Ok(location) => {
+                let change = Change { id, before: None, taken: Some(location.at), left: None, is_deleted: false };
+                self.session().changed(change, Some(location));
                 Ok(RecordId(id))
             }
             Err(error) => {
@@ -143,28 +143,28 @@ pub(crate) trait Keeps<'a> {
                 moved => Some(moved?),
             },
         };
-        let place = match moved {
-            Some(place) => place,
+        let location = match moved {
+            Some(location) => location,
             None => {
                 self.overwrite(before, id.0, table, bytes)?;
-                Place { len: bytes.len() as u32, ..before }
+                Location { len: bytes.len() as u32, ..before }
             }
         };
-        let (taken, left) = moved.map_or((None, None), |place| (Some(place.at), Some(before.at)));
+        let (taken, left) = moved.map_or((None, None), |location| (Some(location.at), Some(before.at)));
         let change = Change { id: id.0, before: Some(before), taken, left, is_deleted: false };
-        self.session().changed(change, Some(place));
+        self.session().changed(change, Some(location));
         Ok(())
     }
 
     /// To another slot. Both or nothing: else there were two of it.
-    fn move_record(&mut self, before: Place, id: u64, table: Table, bytes: &[u8], grows: bool) -> Result<Place> {
+    fn move_record(&mut self, before: Location, id: u64, table: Table, bytes: &[u8], grows: bool) -> Result<Location> {
         let point = self.point()?;
         self.clear(before.at)?;
-        let placed = self.place(id, table, bytes, grows);
-        if placed.is_err() {
+        let written = self.write_new(id, table, bytes, grows);
+        if written.is_err() {
             self.back_to(point)?;
         }
-        placed
+        written
     }
 
     fn delete_record(&mut self, table: Table, id: RecordId) -> Result<()> {
@@ -197,7 +197,7 @@ pub(crate) struct Session<'a, P> {
 struct Change {
     id: u64,
     /// Where it was; none if it was not there.
-    before: Option<Place>,
+    before: Option<Location>,
     /// The slot it got.
     taken: Option<u64>,
     /// The slot it left.
@@ -236,20 +236,20 @@ impl<'a, P: Copy> Session<'a, P> {
     }
 
     /// Where a record is, locked.
-    pub(crate) fn find(&mut self, table: Table, RecordId(id): RecordId, mode: Mode) -> Result<Place> {
+    pub(crate) fn find(&mut self, table: Table, RecordId(id): RecordId, mode: Mode) -> Result<Location> {
         if table == CATALOG {
             return Err(Error::NoTable { name: table.0.to_string() });
         }
         let is_new = self.lock(id, mode)?;
         let space = self.shared.space.lock();
-        let found = space.place(id).filter(|place| place.table == table.0);
-        let is_twice = found.is_some_and(|place| space.is_twice(place));
+        let found = space.location(id).filter(|location| location.table == table.0);
+        let is_twice = found.is_some_and(|location| space.is_twice(location));
         drop(space);
         if is_twice {
             return Err(Error::RecordTwice { table: self.shared.table_name(table)?, id });
         }
-        if let Some(place) = found {
-            return Ok(place);
+        if let Some(location) = found {
+            return Ok(location);
         }
         if is_new {
             self.unlock(self.locked.len() - 1); // there is nothing to keep others from; they may get its number
@@ -286,10 +286,10 @@ impl<'a, P: Copy> Session<'a, P> {
     }
 
     /// The record is there now; nowhere, if it is deleted.
-    fn changed(&mut self, change: Change, place: Option<Place>) {
+    fn changed(&mut self, change: Change, location: Option<Location>) {
         let mut space = self.shared.space.lock();
-        match place {
-            Some(place) => space.set_place(change.id, Some(place)),
+        match location {
+            Some(location) => space.set_location(change.id, Some(location)),
             None => space.hide(change.id),
         }
         self.changes.push(change);
@@ -371,7 +371,7 @@ impl<'a, P: Copy> Session<'a, P> {
         let mut ids = Vec::new();
         let mut space = self.shared.space.lock();
         for change in self.changes.drain(changes..).rev() {
-            space.set_place(change.id, change.before);
+            space.set_location(change.id, change.before);
             change.taken.into_iter().for_each(|at| space.give_slot(at));
             if change.before.is_none() {
                 ids.push(change.id);
@@ -388,7 +388,7 @@ impl<'a, P: Copy> Session<'a, P> {
         for change in self.changes.drain(changes..) {
             change.left.into_iter().filter(|_| gives).for_each(|at| space.give_slot(at));
             if change.is_deleted {
-                space.set_place(change.id, None);
+                space.set_location(change.id, None);
                 self.ids.push(change.id);
             }
         }

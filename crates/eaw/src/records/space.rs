@@ -6,7 +6,7 @@ use pmem::LINE;
 
 /// Where a record is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct Location {
     /// Of its slot, in all data files one behind the other.
     pub(crate) at: u64,
     pub(crate) table: u32,
@@ -37,9 +37,9 @@ pub(crate) struct Space {
     /// By bytes of a slot.
     free: BTreeMap<u32, Vec<u64>>,
     /// By number; 0 is none's.
-    places: Vec<Option<Place>>,
+    locations: Vec<Option<Location>>,
     /// Of numbers beyond: there are more numbers than slots while some wait for the end of the transaction that deleted their records. None of them is given as a new one.
-    far: BTreeMap<u64, Option<Place>>,
+    far: BTreeMap<u64, Option<Location>>,
     free_ids: Vec<u64>,
 }
 
@@ -59,7 +59,7 @@ pub(crate) fn slot_bytes(need: usize, block: u64) -> u32 {
 
 impl Space {
     pub(crate) fn new(block: u64) -> Self {
-        Self { block, places: vec![None], ..Self::default() }
+        Self { block, locations: vec![None], ..Self::default() }
     }
 
     // ---- as it is found ---------------------------------------------------------------------------------------
@@ -94,75 +94,75 @@ impl Space {
         self.blocks() * (self.block / LINE)
     }
 
-    fn known(&mut self, id: u64) -> &mut Option<Place> {
-        match self.places.get_mut(id as usize) {
-            Some(place) => place,
+    fn known(&mut self, id: u64) -> &mut Option<Location> {
+        match self.locations.get_mut(id as usize) {
+            Some(location) => location,
             None => self.far.entry(id).or_default(),
         }
     }
 
     /// A record was found; false if that number is another's, too: then it is unknown which of them is right.
-    pub(crate) fn found(&mut self, id: u64, place: Place) -> bool {
-        if self.places.len() <= id as usize && id <= self.near() {
-            self.places.resize(id as usize + 1, None);
+    pub(crate) fn found(&mut self, id: u64, location: Location) -> bool {
+        if self.locations.len() <= id as usize && id <= self.near() {
+            self.locations.resize(id as usize + 1, None);
         }
         let known = self.known(id);
         let is_new = known.is_none();
-        *known = Some(if is_new { place } else { Place { at: TWICE, ..place } });
+        *known = Some(if is_new { location } else { Location { at: TWICE, ..location } });
         is_new
     }
 
     /// Whether two records have this number.
-    pub(crate) fn is_twice(&self, place: Place) -> bool {
-        place.at == TWICE
+    pub(crate) fn is_twice(&self, location: Location) -> bool {
+        location.at == TWICE
     }
 
     /// Numbers that no record has can be given.
     pub(crate) fn collect_ids(&mut self) {
-        self.free_ids = (1..self.places.len() as u64).rev().filter(|id| self.place(*id).is_none()).collect();
+        self.free_ids = (1..self.locations.len() as u64).rev().filter(|id| self.location(*id).is_none()).collect();
     }
 
     // ---- as it is used ----------------------------------------------------------------------------------------
 
-    fn any_place(&self, id: u64) -> Option<Place> {
-        self.places.get(id as usize).or_else(|| self.far.get(&id)).copied().flatten()
+    fn any_location(&self, id: u64) -> Option<Location> {
+        self.locations.get(id as usize).or_else(|| self.far.get(&id)).copied().flatten()
     }
 
-    pub(crate) fn place(&self, id: u64) -> Option<Place> {
-        self.any_place(id).filter(|place| place.at != HIDDEN)
+    pub(crate) fn location(&self, id: u64) -> Option<Location> {
+        self.any_location(id).filter(|location| location.at != HIDDEN)
     }
 
     /// It is not there, and its number is not free: that it was deleted is not committed yet.
     pub(crate) fn hide(&mut self, id: u64) {
-        self.known(id).iter_mut().for_each(|place| place.at = HIDDEN);
+        self.known(id).iter_mut().for_each(|location| location.at = HIDDEN);
     }
 
-    pub(crate) fn set_place(&mut self, id: u64, place: Option<Place>) {
-        *self.known(id) = place;
+    pub(crate) fn set_location(&mut self, id: u64, location: Option<Location>) {
+        *self.known(id) = location;
     }
 
     /// Numbers of a table's records from there on, in order, some of them; of those too whose deletion is not committed.
     pub(crate) fn records(&self, table: u32, from: u64) -> Vec<u64> {
         const SOME: usize = 256;
-        let of = |id: &u64| self.any_place(*id).is_some_and(|place| place.table == table);
-        let near = from..self.places.len() as u64;
+        let of = |id: &u64| self.any_location(*id).is_some_and(|location| location.table == table);
+        let near = from..self.locations.len() as u64;
         near.chain(self.far.range(from..).map(|(id, _)| *id)).filter(of).take(SOME).collect()
     }
 
     pub(crate) fn count(&self) -> u64 {
-        let all = self.places.iter().chain(self.far.values()).flatten();
-        all.filter(|place| ![HIDDEN, TWICE].contains(&place.at)).count() as u64
+        let all = self.locations.iter().chain(self.far.values()).flatten();
+        all.filter(|location| ![HIDDEN, TWICE].contains(&location.at)).count() as u64
     }
 
     pub(crate) fn take_id(&mut self) -> u64 {
         if let Some(id) = self.free_ids.pop() {
             return id;
         }
-        while let Some(place) = self.far.remove(&(self.places.len() as u64)) {
-            self.places.push(place);
+        while let Some(location) = self.far.remove(&(self.locations.len() as u64)) {
+            self.locations.push(location);
         }
-        self.places.push(None);
-        self.places.len() as u64 - 1
+        self.locations.push(None);
+        self.locations.len() as u64 - 1
     }
 
     pub(crate) fn give_id(&mut self, id: u64) {
@@ -273,26 +273,26 @@ mod tests {
     fn a_number_may_be_beyond_the_number_of_slots() {
         let mut space = Space::new(256);
         space.grow(1);
-        let place = Place { at: 64, table: 3, len: 3 };
-        assert!(space.found(6, place) && space.found(u64::MAX, place) && !space.found(u64::MAX, place));
+        let location = Location { at: 64, table: 3, len: 3 };
+        assert!(space.found(6, location) && space.found(u64::MAX, location) && !space.found(u64::MAX, location));
         space.collect_ids();
-        assert_eq!((space.place(6), space.records(3, 1), space.count()), (Some(place), vec![6, u64::MAX], 1));
+        assert_eq!((space.location(6), space.records(3, 1), space.count()), (Some(location), vec![6, u64::MAX], 1));
         // Its number is free some time, and not before.
         space.hide(6);
-        assert_eq!((space.place(6), space.count()), (None, 0));
+        assert_eq!((space.location(6), space.count()), (None, 0));
         assert_eq!([1, 2, 3, 4, 5, 7].map(|_| space.take_id()), [1, 2, 3, 4, 5, 7]);
-        space.set_place(6, None);
+        space.set_location(6, None);
         space.give_id(6);
         assert_eq!([6, 8].map(|_| space.take_id()), [6, 8]);
-        assert!(space.places.len() < 10);
+        assert!(space.locations.len() < 10);
     }
 
     #[test]
     fn of_two_records_of_a_number_none_is_right() {
         let mut space = Space::new(256);
-        let place = Place { at: 64, table: 0, len: 3 };
-        assert!(space.found(7, place) && !space.found(7, Place { at: 128, ..place }));
-        assert!(space.is_twice(space.place(7).unwrap()));
+        let location = Location { at: 64, table: 0, len: 3 };
+        assert!(space.found(7, location) && !space.found(7, Location { at: 128, ..location }));
+        assert!(space.is_twice(space.location(7).unwrap()));
         assert_eq!(space.count(), 0);
         space.collect_ids();
         assert_eq!(space.take_id(), 1);

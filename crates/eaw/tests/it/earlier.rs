@@ -22,11 +22,11 @@ fn options(domain: DomainChoice) -> Options {
 /// What the rounds through `round` have written, each at a place of its own, across members; round 0 all of it.
 fn expected(rounds: u64) -> Vec<u8> {
     let mut bytes = vec![1; BYTES];
-    (1..=rounds).for_each(|round| bytes[place(round)..][..200].fill(round as u8));
+    (1..=rounds).for_each(|round| bytes[offset(round)..][..200].fill(round as u8));
     bytes
 }
 
-fn place(round: u64) -> usize {
+fn offset(round: u64) -> usize {
     round as usize * 998 % (BYTES - 200)
 }
 
@@ -46,7 +46,7 @@ fn make(paths: &[PathBuf], domain: DomainChoice) -> Array {
     FILES.iter().for_each(|file| drop(array.create_file(file, 16 << 10).unwrap()));
     write(&array, 0, &[1; BYTES]);
     // More than are applied at a time, and more than the table has room for.
-    (1..=12).for_each(|round| write(&array, place(round), &[round as u8; 200]));
+    (1..=12).for_each(|round| write(&array, offset(round), &[round as u8; 200]));
     array
 }
 
@@ -60,7 +60,7 @@ fn used_as_it_is(paths: &[PathBuf], domain: DomainChoice) {
             array.read(&array.file(file).unwrap(), 0, &mut bytes).unwrap();
             assert!(bytes == expected(round - 1), "round {round}, {file}");
         }
-        write(&array, place(round), &[round as u8; 200]);
+        write(&array, offset(round), &[round as u8; 200]);
         if round % 2 == 0 { array.close().unwrap() } else { array.abandon() }
     }
 }

@@ -42,11 +42,11 @@ fn what_is_durable_is_in_one_place_of_the_log_until_some_go_to_the_files_togethe
     write(&array, 0, &pattern);
     assert_eq!(read(&array, 0, 64), pattern);
     let bytes = file(dir.path());
-    let places: Vec<usize> = (0..bytes.len() - 64).filter(|at| bytes[*at..][..64] == pattern[..]).collect();
+    let offsets: Vec<usize> = (0..bytes.len() - 64).filter(|at| bytes[*at..][..64] == pattern[..]).collect();
     // Behind its line and its metadata, which is what the sync writes.
-    assert_eq!(places.len(), 1);
-    assert!((table.0 + 4096..table.0 + table.1).contains(&places[0]), "{places:?} is not in {table:?}");
-    let line = &bytes[places[0] - 128..places[0] - 64];
+    assert_eq!(offsets.len(), 1);
+    assert!((table.0 + 4096..table.0 + table.1).contains(&offsets[0]), "{offsets:?} is not in {table:?}");
+    let line = &bytes[offsets[0] - 128..offsets[0] - 64];
     assert!(line.iter().any(|byte| *byte != 0), "its line is elsewhere");
     for n in 1..=TOGETHER {
         assert_eq!(file(dir.path())[pages..][..64], [0; 64], "after {n} commits");

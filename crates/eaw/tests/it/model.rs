@@ -20,14 +20,14 @@ enum Op {
 }
 
 fn op() -> impl Strategy<Value = Op> {
-    let place = || (0..BYTES, 1..100_000_u64).prop_map(|(at, len)| (at, len.min(BYTES - at)));
+    let range = || (0..BYTES, 1..100_000_u64).prop_map(|(at, len)| (at, len.min(BYTES - at)));
     prop_oneof![
-        6 => (place(), any::<u8>()).prop_map(|((at, len), byte)| Op::Write(at, len, byte)),
+        6 => (range(), any::<u8>()).prop_map(|((at, len), byte)| Op::Write(at, len, byte)),
         3 => (0..8_usize, 0..100_000_u64, any::<u8>()).prop_map(|(entry, at, byte)| Op::Edit(entry, at, byte)),
         1 => Just(Op::Savepoint),
         1 => (0..3_usize).prop_map(Op::Rollback),
         1 => (0..3_usize).prop_map(Op::Nested),
-        2 => place().prop_map(|(at, len)| Op::Read(at, len)),
+        2 => range().prop_map(|(at, len)| Op::Read(at, len)),
         3 => Just(Op::Commit),
         1 => Just(Op::Abort),
         1 => Just(Op::Reopen),
@@ -69,13 +69,13 @@ proptest! {
                         let bytes = vec![*byte; *len as usize];
                         entries.push((tx.log_write(&file, *offset, &bytes).unwrap(), *offset, bytes));
                     }
-                    Op::Edit(entry, place, byte) => {
+                    Op::Edit(entry, offset, byte) => {
                         let count = entries.len().max(1);
                         if let Some((entry, _, bytes)) = entries.get_mut(entry % count) {
-                            let place = (*place as usize) % bytes.len();
-                            let end = bytes.len().min(place + 5000);
-                            bytes[place..end].fill(*byte);
-                            tx.edit(entry, place as u64, &bytes[place..end]).unwrap();
+                            let offset = (*offset as usize) % bytes.len();
+                            let end = bytes.len().min(offset + 5000);
+                            bytes[offset..end].fill(*byte);
+                            tx.edit(entry, offset as u64, &bytes[offset..end]).unwrap();
                         }
                     }
                     Op::Savepoint => savepoints.push((tx.savepoint(), entries.len())),

@@ -18,7 +18,7 @@ fn readers_see_all_or_nothing(options: &Options) {
     let dir = tempfile::tempdir().unwrap();
     let array = create(dir.path(), options);
     let pages = array.file("pages").unwrap();
-    let places = [0, 70_000, 140_000, 210_000];
+    let offsets = [0, 70_000, 140_000, 210_000];
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let writers: Vec<_> = (1..4_u8)
@@ -27,8 +27,8 @@ fn readers_see_all_or_nothing(options: &Options) {
                 scope.spawn(move || {
                     for _ in 0..300 {
                         let mut tx = array.begin().unwrap();
-                        for place in places {
-                            tx.log_write(pages, place, &[n; 1000]).unwrap();
+                        for offset in offsets {
+                            tx.log_write(pages, offset, &[n; 1000]).unwrap();
                         }
                         let committed = tx.commit().unwrap();
                         if n == 1 {
@@ -43,7 +43,8 @@ fn readers_see_all_or_nothing(options: &Options) {
             let mut bytes = vec![0; 211_000];
             while !is_over.load(Relaxed) {
                 array.read(&pages, 0, &mut bytes).unwrap();
-                let seen: Vec<u8> = places.iter().flat_map(|place| bytes[*place as usize..][..1000].to_vec()).collect();
+                let seen: Vec<u8> =
+                    offsets.iter().flat_map(|offset| bytes[*offset as usize..][..1000].to_vec()).collect();
                 assert!(seen.iter().all(|byte| *byte == seen[0]), "half of a transaction was read");
             }
         });
@@ -55,7 +56,7 @@ fn readers_see_all_or_nothing(options: &Options) {
     let last = read(&array, 0, 1);
     array.abandon();
     let array = options.open(&members(dir.path())).unwrap();
-    assert!(places.iter().all(|place| read(&array, *place, 1000) == vec![last[0]; 1000]));
+    assert!(offsets.iter().all(|offset| read(&array, *offset, 1000) == vec![last[0]; 1000]));
 }
 
 /// A few more TIDs than threads, and logs that are still needed at many members: no transaction is refused, and what was committed is read at once.
@@ -98,8 +99,8 @@ fn readers_come_to_their_turn() {
             scope.spawn(move || {
                 while !is_over.load(Relaxed) {
                     let mut tx = array.begin().unwrap();
-                    for place in [0, 70_000] {
-                        tx.log_write(pages, place, &[n; 500]).unwrap();
+                    for offset in [0, 70_000] {
+                        tx.log_write(pages, offset, &[n; 500]).unwrap();
                     }
                     tx.commit().unwrap();
                 }

@@ -10,9 +10,9 @@ fn an_array_of_an_earlier_build_is_recovered_read_and_written() {
     for domain in [DomainChoice::File, DomainChoice::Emulated] {
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
         let member = |name, text| {
-            let place = dir.path().join(name);
-            std::fs::create_dir(&place).unwrap();
-            left(&place, text)
+            let folder = dir.path().join(name);
+            std::fs::create_dir(&folder).unwrap();
+            left(&folder, text)
         };
         let members =
             [member("one", include_str!("version_1/one.txt")), member("other", include_str!("version_1/other.txt"))];

@@ -122,9 +122,9 @@ impl Checksum {
         let mut checksums: Vec<Self> = Self::cell_apart(pool, range.start, 16, end - range.start).into();
         let capacity = (end - records) as u64;
         let key = pool.checksum_key(records as u64);
-        for place in (0..capacity).step_by(64) {
-            let at = records + place as usize;
-            if word(bytes, at) != 0 && word(bytes, at + 8) % capacity == place {
+        for position in (0..capacity).step_by(64) {
+            let at = records + position as usize;
+            if word(bytes, at) != 0 && word(bytes, at + 8) % capacity == position {
                 checksums.push(Self::Record { at, end: records + capacity as usize, key: key.clone() });
             }
         }

@@ -247,7 +247,7 @@ fn rings(reference: &Reference, bytes: &[u8], found: &Found) -> Verdict {
     let (Some(Ok(ring)), Some(Ok(good))) = (&found.ring, &reference.found.ring) else { return Ok(Outcome::Equal) };
     let region = reference.region("ring");
     let records = ring_records(&region);
-    let place = |position: u64| records.start + (position % records.len() as u64) as usize;
+    let offset = |position: u64| records.start + (position % records.len() as u64) as usize;
     // Records that had been retired may come back when the mark is damaged, and that is reported.
     let first = good.records.first().map_or(0, |r| r.0);
     let old = ring.records.iter().take_while(|r| r.0 < first).count();
@@ -268,7 +268,7 @@ fn rings(reference: &Reference, bytes: &[u8], found: &Found) -> Verdict {
         (Tail::Clean, None) if mark_says || ring.mark != good.mark => Outcome::Repaired,
         (Tail::Clean, None) => Outcome::Equal,
         (Tail::InDoubt { .. }, _) => Outcome::InDoubt,
-        (Tail::Clean, Some(_)) if is_erased(reference, bytes, missing.iter().map(|r| place(r.0))) => {
+        (Tail::Clean, Some(_)) if is_erased(reference, bytes, missing.iter().map(|r| offset(r.0))) => {
             Outcome::ErasedTail
         }
         (Tail::Clean, Some(_)) => fail!("ring lost {:x?} silently", missing.iter().map(|r| r.0).collect::<Vec<_>>()),
@@ -280,9 +280,10 @@ fn positions(ring: &RingFound) -> Vec<(u64, usize)> {
 }
 
 /// True if none of the records at these places has its position any more, and the first has not its epoch either.
-fn is_erased(reference: &Reference, bytes: &[u8], mut places: impl Iterator<Item = usize> + Clone) -> bool {
+fn is_erased(reference: &Reference, bytes: &[u8], mut offsets: impl Iterator<Item = usize> + Clone) -> bool {
     let differs = |at: usize, mask: u64| (word(bytes, at) ^ word(reference.bytes(), at)) & mask != 0;
-    places.clone().all(|at| differs(at + 8, u64::MAX)) && places.next().is_some_and(|at| differs(at + 16, 0xffff_ffff))
+    offsets.clone().all(|at| differs(at + 8, u64::MAX))
+        && offsets.next().is_some_and(|at| differs(at + 16, 0xffff_ffff))
 }
 
 fn objects(reference: &Reference, bytes: &[u8], found: &Found) -> Verdict {

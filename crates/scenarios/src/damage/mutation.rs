@@ -39,16 +39,16 @@ impl Mutation {
     pub fn random(rng: &mut Rng, reference: &Reference) -> Self {
         let len = reference.bytes().len();
         match rng.below(20) {
-            0..=4 => Self::Flip(place(rng, reference) * 8 + rng.index(8)),
-            5 | 6 => Self::Byte(place(rng, reference), [0, 1, 0x7f, 0x80, 0xff][rng.index(5)]),
-            7..=10 => Self::Word(place(rng, reference), reference.interesting(rng)),
+            0..=4 => Self::Flip(offset(rng, reference) * 8 + rng.index(8)),
+            5 | 6 => Self::Byte(offset(rng, reference), [0, 1, 0x7f, 0x80, 0xff][rng.index(5)]),
+            7..=10 => Self::Word(offset(rng, reference), reference.interesting(rng)),
             11 | 12 => {
-                Self::Add(place(rng, reference), [1u64, 8, 64, 4096, 1 << 32][rng.index(5)].wrapping_mul(sign(rng)))
+                Self::Add(offset(rng, reference), [1u64, 8, 64, 4096, 1 << 32][rng.index(5)].wrapping_mul(sign(rng)))
             }
-            13 | 14 => Self::Swap(place(rng, reference), place(rng, reference)),
-            15 | 16 => Self::CopyLine(place(rng, reference), place(rng, reference)),
-            17 => Self::ZeroLine(place(rng, reference)),
-            18 => Self::ZeroPage(place(rng, reference)),
+            13 | 14 => Self::Swap(offset(rng, reference), offset(rng, reference)),
+            15 | 16 => Self::CopyLine(offset(rng, reference), offset(rng, reference)),
+            17 => Self::ZeroLine(offset(rng, reference)),
+            18 => Self::ZeroPage(offset(rng, reference)),
             _ => {
                 let page = rng.index(2 * len / PAGE) * PAGE;
                 Self::Len(if rng.chance(1, 2) { page } else { page + rng.index(PAGE / 8) * 8 })
@@ -131,6 +131,6 @@ fn sign(rng: &mut Rng) -> u64 {
     if rng.chance(1, 2) { 1 } else { u64::MAX }
 }
 
-fn place(rng: &mut Rng, reference: &Reference) -> usize {
+fn offset(rng: &mut Rng, reference: &Reference) -> usize {
     if rng.chance(3, 4) { reference.hot_place(rng.bits() as usize >> 1) } else { rng.index(reference.bytes().len()) }
 }

@@ -312,17 +312,17 @@ impl<'h> Open<'h> {
                 let from = act.range.0 % words;
                 let count = 1 + act.range.1 % (words - from);
                 let (from, bytes) = (8 * from, word.repeat(count as usize));
-                let place = PPtr::<u8>::new(object.tag(), at + from);
+                let part = PPtr::<u8>::new(object.tag(), at + from);
                 match act.kind {
-                    Kind::BytesMut => self.tx.bytes_mut(place, 8 * count)?.copy_from_slice(&bytes),
+                    Kind::BytesMut => self.tx.bytes_mut(part, 8 * count)?.copy_from_slice(&bytes),
                     Kind::PutBytes => {
-                        self.tx.put_bytes(place, &bytes)?;
+                        self.tx.put_bytes(part, &bytes)?;
                         self.wrote(at, from, &bytes);
                         // Looked at now, or by whatever comes next.
                         return if act.word.is_multiple_of(4) { self.see(object, live).map(drop) } else { Ok(()) };
                     }
                     Kind::Nested => {
-                        self.tx.nested(|tx| tx.bytes_mut(place, 8 * count).map(|b| b.copy_from_slice(&bytes)))?;
+                        self.tx.nested(|tx| tx.bytes_mut(part, 8 * count).map(|b| b.copy_from_slice(&bytes)))?;
                     }
                     _ if 8 * words < LONG as u64 => {
                         *self.tx.write(object.cast())? = word;

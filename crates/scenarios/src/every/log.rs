@@ -254,37 +254,37 @@ impl Live {
                 }
             }
             Kind::Reserve if held.is_none() => match log.reserve(8 + act.len) {
-                Ok(place) => {
+                Ok(reservation) => {
                     let mut model = self.model();
                     model.next += 1;
                     let n = model.next;
-                    model.reserved.insert(place.lsn().get(), n);
-                    model.is_reserved(place.lsn().get(), ack);
+                    model.reserved.insert(reservation.lsn().get(), n);
+                    model.is_reserved(reservation.lsn().get(), ack);
                     drop(model);
-                    *held = Some(place);
+                    *held = Some(reservation);
                 }
                 Err(e) => self.is_full(log, e)?,
             },
             Kind::Complete => {
-                if let Some(mut place) = held.take() {
-                    let lsn = place.lsn();
+                if let Some(mut reservation) = held.take() {
+                    let lsn = reservation.lsn();
                     let n = self.model().reserved.remove(&lsn.get()).ok_or("not reserved")?;
-                    let bytes = payload(n, place.len() - 8);
-                    place.copy(0, &bytes);
+                    let bytes = payload(n, reservation.len() - 8);
+                    reservation.copy(0, &bytes);
                     // No crash shows it before.
                     self.sim.observe();
                     let ticket = ack.begin(Effect::Record(lsn.get(), n));
                     self.model().tickets.insert(lsn.get(), ticket);
-                    if place.complete()? != lsn {
+                    if reservation.complete()? != lsn {
                         return wrong(format!("record {n} was to be at {lsn:?}"));
                     }
                     self.model().records.insert(lsn.get(), (n, false));
                 }
             }
             Kind::GiveUp => {
-                if let Some(mut place) = held.take() {
-                    place.fill(0xEE);
-                    self.model().reserved.remove(&place.lsn().get());
+                if let Some(mut reservation) = held.take() {
+                    reservation.fill(0xEE);
+                    self.model().reserved.remove(&reservation.lsn().get());
                 }
             }
             Kind::Force | Kind::ForceNow => {

@@ -21,8 +21,8 @@ fn two_levels(engine: &Reference) -> (BTree, Vec<PPtr<u64>>) {
         let node = tree.top_node(tx)?;
         assert_eq!(node.header.level, 1);
         let slots = (0..node.count()).map(|index| node.slot(index).unwrap());
-        let places = slots.map(|slot| u64::from(slot.at + slot.key_len));
-        Ok(std::iter::once(16).chain(places).map(|at| behind(tree.top, at)).collect())
+        let ends = slots.map(|slot| u64::from(slot.at + slot.key_len));
+        Ok(std::iter::once(16).chain(ends).map(|at| behind(tree.top, at)).collect())
     });
     (tree, children)
 }

@@ -47,7 +47,7 @@ impl Graph {
     /// As [`add_node`](Self::add_node).
     pub fn remove_node<X: Transaction + ?Sized>(&self, tx: &mut X, id: u64) -> Result<bool> {
         change(tx, |tx| {
-            let Some((slot, at)) = self.index.place(tx, &id.to_be_bytes())? else { return Ok(false) };
+            let Some((slot, at)) = self.index.locate(tx, &id.to_be_bytes())? else { return Ok(false) };
             let at = at.cast();
             let mut plan = Plan { words: vec![(slot, 0)], ..Plan::default() };
             for side in [OUT, IN] {
@@ -72,14 +72,14 @@ impl Graph {
     pub fn add_edge<X: Transaction + ?Sized>(&self, tx: &mut X, from: u64, to: u64) -> Result<bool> {
         change(tx, |tx| {
             let ends = [from, to].map(|id| (id, self.find(tx, id)));
-            let mut places = [PPtr::NULL; 2];
-            for (place, (id, found)) in places.iter_mut().zip(ends) {
-                *place = match found? {
+            let mut nodes = [PPtr::NULL; 2];
+            for (node, (id, found)) in nodes.iter_mut().zip(ends) {
+                *node = match found? {
                     Some(at) => at,
                     None => return Err(tx.refuse(format!("an edge needs node {id}, which is not there"))),
                 };
             }
-            let [from, to] = places;
+            let [from, to] = nodes;
             if self.leads(tx, from, to)? {
                 return Ok(false);
             }

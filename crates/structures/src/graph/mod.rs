@@ -209,13 +209,13 @@ impl Graph {
     /// # Errors
     /// As [`has_node`](Self::has_node).
     pub fn nodes<X: Transaction + ?Sized>(&self, tx: &X, mut visit: impl FnMut(u64) -> ControlFlow<()>) -> Result<()> {
-        self.index.places(tx, |at| Ok(visit(Node::read(tx, at.cast())?.id())))
+        self.index.each_offset(tx, |at| Ok(visit(Node::read(tx, at.cast())?.id())))
     }
 
     /// The node of this id.
     #[inline]
     fn find<X: Transaction + ?Sized>(&self, tx: &X, id: u64) -> Result<Option<PPtr<Node>>> {
-        Ok(self.index.place(tx, &id.to_be_bytes())?.map(|(_, at)| at.cast()))
+        Ok(self.index.locate(tx, &id.to_be_bytes())?.map(|(_, at)| at.cast()))
     }
 
     /// Calls `visit` with the nodes at the other ends, until it says so.

@@ -46,7 +46,7 @@ impl Graph {
             ..GraphReport::default()
         };
         let mut edges = [BTreeSet::new(), BTreeSet::new()];
-        for at in self.places(tx)? {
+        for at in self.node_offsets(tx)? {
             let node = Node::read(tx, at)?;
             for side in [OUT, IN] {
                 let (mut pages, mut degree) = (Pages::new(tx, at, node, side), 0);
@@ -84,7 +84,7 @@ impl Graph {
     pub fn blocks<X: Transaction + ?Sized>(&self, tx: &X) -> Result<Vec<PPtr<u8>>> {
         let mut blocks = self.index.blocks(tx)?;
         blocks.push(self.root.cast());
-        for at in self.places(tx)? {
+        for at in self.node_offsets(tx)? {
             for side in [OUT, IN] {
                 let mut pages = Pages::new(tx, at, Node::read(tx, at)?, side);
                 while let Some(page) = pages.next()? {
@@ -104,12 +104,12 @@ impl Graph {
     }
 
     /// All nodes.
-    fn places<X: Transaction + ?Sized>(&self, tx: &X) -> Result<Vec<PPtr<Node>>> {
-        let mut places = Vec::new();
-        self.index.places(tx, |at| {
-            places.push(at.cast());
+    fn node_offsets<X: Transaction + ?Sized>(&self, tx: &X) -> Result<Vec<PPtr<Node>>> {
+        let mut found = Vec::new();
+        self.index.each_offset(tx, |at| {
+            found.push(at.cast());
             Ok(ControlFlow::Continue(()))
         })?;
-        Ok(places)
+        Ok(found)
     }
 }

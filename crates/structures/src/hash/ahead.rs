@@ -26,29 +26,29 @@ pub(super) fn make<X: Transaction + ?Sized>(tx: &mut X, root: &mut HashRoot) -> 
     if !BITS.contains(&total) {
         return Ok(());
     }
-    let mut places = Vec::with_capacity(1 << total);
+    let mut buckets_at = Vec::with_capacity(1 << total);
     for _ in 0..1 << total {
-        places.push(tx.alloc_bytes(size_of::<Bucket>() as u64, LINE)?.cast::<Bucket>());
+        buckets_at.push(tx.alloc_bytes(size_of::<Bucket>() as u64, LINE)?.cast::<Bucket>());
     }
-    places.sort_unstable_by_key(|at| at.offset());
-    for (&at, index) in places.iter().zip(0u64..) {
+    buckets_at.sort_unstable_by_key(|at| at.offset());
+    for (&at, index) in buckets_at.iter().zip(0u64..) {
         *tx.write(at)? = Bucket::new(index << (HASH_BITS - total), 0);
     }
-    for (&page, buckets) in root.pages.iter().zip(places.chunks(1 << slot_bits)) {
+    for (&page, buckets) in root.pages.iter().zip(buckets_at.chunks(1 << slot_bits)) {
         let words = tx.bytes_mut(PPtr::new(buckets[0].tag(), page), 8 << slot_bits)?;
         for (word, &bucket) in words.chunks_exact_mut(8).zip(buckets) {
             word.copy_from_slice(&Link::new(bucket, 0).0.to_le_bytes());
         }
     }
-    root.first_bucket = hint(&places);
+    root.first_bucket = hint(&buckets_at);
     Ok(())
 }
 
-fn hint(places: &[PPtr<Bucket>]) -> [u8; HINT] {
-    let first = places[0].offset();
-    let hit = places.iter().zip(0..).filter(|(at, index)| at.offset() == place(first, *index)).count();
+fn hint(buckets_at: &[PPtr<Bucket>]) -> [u8; HINT] {
+    let first = buckets_at[0].offset();
+    let hit = buckets_at.iter().zip(0..).filter(|(at, index)| at.offset() == expected(first, *index)).count();
     let fits = first.is_multiple_of(LINE) && first / LINE < 1 << (8 * HINT);
-    match fits && places.len() - hit <= places.len() / MISSED {
+    match fits && buckets_at.len() - hit <= buckets_at.len() / MISSED {
         true => first_bytes((first / LINE).to_le_bytes()),
         false => [0; HINT],
     }
@@ -67,6 +67,6 @@ pub(super) fn first(root: &HashRoot) -> u64 {
 
 /// Where the bucket of a directory word is, if it is where it was made.
 #[inline]
-pub(super) fn place(first: u64, index: u64) -> u64 {
+pub(super) fn expected(first: u64, index: u64) -> u64 {
     first + index * size_of::<Bucket>() as u64
 }

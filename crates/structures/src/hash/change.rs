@@ -25,8 +25,8 @@ impl HashMap {
             }
             match self.search(tx, &spot, hash, key)? {
                 Found::Entry { slot, at, entry } => {
-                    let place = entry.place();
-                    overwrite(tx, slot, at, place, &[], key, value)?;
+                    let layout = entry.layout();
+                    overwrite(tx, slot, at, layout, &[], key, value)?;
                     return Ok(true);
                 }
                 Found::Free(slot) => {

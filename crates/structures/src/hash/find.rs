@@ -63,7 +63,7 @@ impl HashMap {
 
     /// A key's entry: the word that leads there, and its place. A graph's nodes are entries that others point to.
     #[inline]
-    pub(crate) fn place<X: Transaction + ?Sized>(&self, tx: &X, key: &[u8]) -> Result<Option<(PPtr<u64>, PPtr<u8>)>> {
+    pub(crate) fn locate<X: Transaction + ?Sized>(&self, tx: &X, key: &[u8]) -> Result<Option<(PPtr<u64>, PPtr<u8>)>> {
         let hash = self.hash(key);
         let spot = self.descend(tx, hash)?;
         if spot.bucket.is_null() {
@@ -78,7 +78,7 @@ impl HashMap {
     #[inline]
     pub(super) fn descend<X: Transaction + ?Sized>(&self, tx: &X, hash: u64) -> Result<Spot> {
         if self.first_bucket != 0 {
-            let guess = ahead::place(self.first_bucket, bits(hash, 0, self.page_end()));
+            let guess = ahead::expected(self.first_bucket, bits(hash, 0, self.page_end()));
             tx.prefetch_bytes(PPtr::new(self.tag(), guess), size_of::<Bucket>() as u64);
         }
         let page = PPtr::<u64>::new(self.tag(), self.pages[bits(hash, 0, self.page_bits) as usize]);

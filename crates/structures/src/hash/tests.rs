@@ -106,14 +106,14 @@ fn directories_that_contradict_themselves_are_errors() {
     with(&engine, |tx| (0..400u64).try_for_each(|n| map.put(tx, &n.to_be_bytes(), b"value").map(drop)));
     let node = Link(with(&engine, |tx| tx.read(PPtr::<u64>::new(map.tag(), map.pages[0])).copied()));
     assert!(node.bits() >= 3, "{node:?}");
-    let place = |index: u64| PPtr::<u64>::new(map.tag(), node.ptr::<u64>(0).offset() + 8 * index);
+    let cell = |index: u64| PPtr::<u64>::new(map.tag(), node.ptr::<u64>(0).offset() + 8 * index);
     let words: Vec<u64> =
-        (0..1 << node.bits()).map(|index| with(&engine, |tx| tx.read(place(index)).copied())).collect();
+        (0..1 << node.bits()).map(|index| with(&engine, |tx| tx.read(cell(index)).copied())).collect();
 
-    let mut wrong = vec![(place(0), 0), (place(0), node.0)];
+    let mut wrong = vec![(cell(0), 0), (cell(0), node.0)];
     for (index, &word) in words.iter().enumerate() {
         let others = words.iter().filter(|&&other| other != word);
-        wrong.extend(others.map(|&other| (place(index as u64), other)));
+        wrong.extend(others.map(|&other| (cell(index as u64), other)));
         let head = with(&engine, |tx| tx.read(Link(word).ptr::<u64>(map.tag())).copied());
         let depths = (0..=255u64).map(|depth| head & !(0xff << 48) | depth << 48).filter(|&other| other != head);
         wrong.extend(depths.map(|other| (Link(word).ptr(map.tag()), other)));
@@ -155,7 +155,7 @@ fn guessed(heap: &heap::Heap, map: &HashMap) -> (usize, usize) {
     });
     let tx = heap.begin(Isolation::Strict).unwrap();
     let is_there = |(index, word): (u64, PPtr<u64>)| {
-        Link(*tx.read(word).unwrap()).ptr::<u8>(0).offset() == super::ahead::place(map.first_bucket, index)
+        Link(*tx.read(word).unwrap()).ptr::<u8>(0).offset() == super::ahead::expected(map.first_bucket, index)
     };
     let all: Vec<bool> = (0..).zip(words).map(is_there).collect();
     (all.iter().filter(|there| **there).count(), all.len())

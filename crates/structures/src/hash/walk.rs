@@ -155,7 +155,7 @@ impl HashMap {
     }
 
     /// Calls `meet` with the place of each entry.
-    pub(crate) fn places<X: Transaction + ?Sized>(
+    pub(crate) fn each_offset<X: Transaction + ?Sized>(
         &self,
         tx: &X,
         mut meet: impl FnMut(PPtr<u8>) -> Result<ControlFlow<()>>,

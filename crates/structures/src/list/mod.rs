@@ -129,8 +129,8 @@ impl SortedList {
         limit("bytes of a value", value.len(), VALUE_MAX)?;
         let Spot { slot, at, node, found } = self.find(tx, key)?;
         if let Some(node) = node.filter(|_| found) {
-            let (place, links) = (node.entry.place(), node.links);
-            overwrite(tx, slot, at, place, &links, key, value)?;
+            let (layout, links) = (node.entry.layout(), node.links);
+            overwrite(tx, slot, at, layout, &links, key, value)?;
         } else {
             let new = new_entry(tx, &[at.offset()], key, value)?;
             *tx.write(slot)? = new.offset();

@@ -34,8 +34,8 @@ impl SearchTree {
         let spot = self.find(tx, key, |other| self.balanced && self.priority(other) < own)?;
         let Spot { slot, at, between, .. } = spot;
         if let Some(node) = spot.found() {
-            let (place, links) = (node.entry.place(), node.links);
-            overwrite(tx, slot, at, place, &links, key, value)?;
+            let (layout, links) = (node.entry.layout(), node.links);
+            overwrite(tx, slot, at, layout, &links, key, value)?;
             return Ok(true);
         }
         let (links, mut words) = self.split(tx, at, between, key)?;

@@ -117,13 +117,13 @@ fn links_that_lead_elsewhere_are_errors() {
             let before = with(&engine, |tx| Ok(std::mem::replace(tx.write(slot)?, nodes[to].offset())));
             if before != nodes[to].offset() {
                 let begin = || engine.begin(Isolation::Strict).unwrap();
-                let place = format!("{from} {to} {side}");
+                let edge = format!("{from} {to} {side}");
                 let verified = tree.verify(&begin());
                 let lost = verified.as_ref().map_or(0, |report| 50 - report.entries);
                 // A link past some nodes leaves a tree that has lost them.
-                assert!(matches!(verified, Err(Error::Damaged { .. })) || lost > 0, "{place}: {verified:?}");
+                assert!(matches!(verified, Err(Error::Damaged { .. })) || lost > 0, "{edge}: {verified:?}");
                 let scanned = tree.scan(&begin(), &Keys::all().reverse(), &mut |_, _| ControlFlow::Continue(()));
-                assert!(matches!(scanned, Err(Error::Damaged { .. })) || lost > 0 || tree.balanced, "{place}");
+                assert!(matches!(scanned, Err(Error::Damaged { .. })) || lost > 0 || tree.balanced, "{edge}");
                 for n in (0..50u32).step_by(7) {
                     let _ = tree.get(&begin(), &n.to_be_bytes());
                     let _ = tree.put(&mut begin(), &[&n.to_be_bytes()[..], b"new"].concat(), b"");

@@ -23,7 +23,7 @@ impl Until {
     fn name(self) -> &'static str {
         match self {
             Self::Durable => "durable",
-            Self::InPlace => "in place",
+            Self::InPlace => "in target",
         }
     }
 }
@@ -58,25 +58,25 @@ pub(super) fn measure(
 const SOFT: &str = "soft-atomic";
 
 fn sides(folder: &Path, bytes: usize, row: &Row, until: Until) -> Result<Vec<Side<'static>>> {
-    let place = Place { folder, bytes };
+    let target = Target { folder, bytes };
     let side = |name: &str, pool: &Pool, work: Box<dyn FnMut(u64) -> Result<Duration>>| {
         let row = Row { engine: name.into(), ..row.clone() };
         Side::new(row, work).counted(pool).op_bytes(bytes as u64)
     };
     let mut sides = Vec::new();
     if until == Until::InPlace {
-        let (pool, mut plain) = place.plain()?;
+        let (pool, mut plain) = target.plain()?;
         sides.push(side("plain", &pool, Box::new(move |batch| plain.write(batch))));
     }
-    let (pool, mut soft) = place.soft()?;
+    let (pool, mut soft) = target.soft()?;
     sides.push(side(SOFT, &pool, Box::new(move |batch| soft.write(batch, until))));
-    let (pool, mut array) = place.array("logged", false)?;
+    let (pool, mut array) = target.array("logged", false)?;
     sides.push(side("log-write+commit", &pool, Box::new(move |batch| array.commit(batch, until))));
     if until == Until::InPlace {
-        let (pool, mut array) = place.array("atomic", false)?;
+        let (pool, mut array) = target.array("atomic", false)?;
         sides.push(side("atomic-write", &pool, Box::new(move |batch| array.atomic(batch))));
     }
-    let (pool, mut array) = place.array("whole", true)?;
+    let (pool, mut array) = target.array("whole", true)?;
     if array.takes_whole()? {
         sides.push(side("whole-write", &pool, Box::new(move |batch| array.atomic(batch))));
     }
@@ -87,12 +87,12 @@ fn sides(folder: &Path, bytes: usize, row: &Row, until: Until) -> Result<Vec<Sid
 const TOGETHER_MAX: u64 = 16;
 
 /// Where the contestants' files are, and how large a write is.
-struct Place<'a> {
+struct Target<'a> {
     folder: &'a Path,
     bytes: usize,
 }
 
-impl Place<'_> {
+impl Target<'_> {
     fn pages(&self) -> u64 {
         ((32 << 20) / self.bytes as u64).min(1024)
     }

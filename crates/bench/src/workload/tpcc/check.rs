@@ -64,36 +64,36 @@ impl<M: Keyed> Check<'_, M> {
     fn hold<T: PartialEq + std::fmt::Display>(
         &self,
         condition: u32,
-        place: impl std::fmt::Debug,
+        district_id: impl std::fmt::Debug,
         (left, right): (T, T),
     ) -> Result<()> {
         if left == right {
             return Ok(());
         }
-        let what = format!("TPC-C condition {condition} does not hold at {place:?}: {left} is not {right}");
+        let what = format!("TPC-C condition {condition} does not hold at {district_id:?}: {left} is not {right}");
         Err(Error::Wrong { who: self.who.into(), what })
     }
 
-    fn district<X: Transaction>(&mut self, tx: &X, place: (u32, u32)) -> Result<()> {
-        let part = self.tables.part(place.0, place.1)?;
+    fn district<X: Transaction>(&mut self, tx: &X, district_id: (u32, u32)) -> Result<()> {
+        let part = self.tables.part(district_id.0, district_id.1)?;
         let trees = [&part.by_name, &part.orders, &part.by_customer, &part.new_orders, &part.lines];
         for tree in trees {
             tree.verify(tx)?;
         }
         let new_orders = numbers(part, tx)?;
-        let orders = self.orders(tx, place, part, &new_orders)?;
-        self.hold(4, place, (orders.counts, orders.lines))?;
+        let orders = self.orders(tx, district_id, part, &new_orders)?;
+        self.hold(4, district_id, (orders.counts, orders.lines))?;
         for index in [&part.by_customer, &part.lines] {
-            self.hold(4, place, (index.len(tx)?, orders.count))?;
+            self.hold(4, district_id, (index.len(tx)?, orders.count))?;
         }
 
-        let next = tx.read(self.tables.district(tx, place)?)?.next_order;
-        self.hold(2, place, (next - 1, orders.last))?;
+        let next = tx.read(self.tables.district(tx, district_id)?)?.next_order;
+        self.hold(2, district_id, (next - 1, orders.last))?;
         if let (Some(first), Some(last)) = (new_orders.first(), new_orders.last()) {
-            self.hold(2, place, (next - 1, *last))?;
-            self.hold(3, place, (u64::from(last - first) + 1, new_orders.len() as u64))?;
+            self.hold(2, district_id, (next - 1, *last))?;
+            self.hold(3, district_id, (u64::from(last - first) + 1, new_orders.len() as u64))?;
         }
-        let paid = self.customers(tx, place, &orders)?;
+        let paid = self.customers(tx, district_id, &orders)?;
         self.census.orders += orders.count;
         self.census.lines += orders.lines;
         self.census.new_orders += new_orders.len() as u64;
@@ -105,7 +105,7 @@ impl<M: Keyed> Check<'_, M> {
     fn orders<X: Transaction>(
         &self,
         tx: &X,
-        place: (u32, u32),
+        district_id: (u32, u32),
         part: &Part,
         new_orders: &BTreeSet<u32>,
     ) -> Result<Orders> {
@@ -118,7 +118,7 @@ impl<M: Keyed> Check<'_, M> {
         let mut orders = Orders { delivered, ..Orders::default() };
         for order in rows {
             let order = tx.read(order?)?;
-            let here = (place, order.id);
+            let here = (district_id, order.id);
             self.hold(5, here, (order.carrier == 0, new_orders.contains(&order.id)))?;
             let lines = part.lines(tx, order.id)?;
             let (count, undated, amount) = read_lines(tx, lines)?;
@@ -139,10 +139,10 @@ impl<M: Keyed> Check<'_, M> {
     }
 
     /// Conditions 10 and 12 of each customer. Returns how many payments there were.
-    fn customers<X: Transaction>(&mut self, tx: &X, place: (u32, u32), orders: &Orders) -> Result<u64> {
+    fn customers<X: Transaction>(&mut self, tx: &X, district_id: (u32, u32), orders: &Orders) -> Result<u64> {
         let mut payments = 0;
         for id in 1..=self.tables.scale.customers {
-            let account = tx.read(self.tables.customer(tx, place, id)?)?.account;
+            let account = tx.read(self.tables.customer(tx, district_id, id)?)?.account;
             let (mut paid, mut count, mut next) = (0, 0, account.history);
             while !next.is_null() {
                 let history = tx.read(next)?;
@@ -153,8 +153,8 @@ impl<M: Keyed> Check<'_, M> {
                 next = history.before;
             }
             let delivered = orders.delivered[id as usize - 1];
-            self.hold(10, (place, id), (account.balance, delivered - paid))?;
-            self.hold(12, (place, id), (account.balance + account.ytd_payment, delivered))?;
+            self.hold(10, (district_id, id), (account.balance, delivered - paid))?;
+            self.hold(12, (district_id, id), (account.balance + account.ytd_payment, delivered))?;
             payments += count;
         }
         Ok(payments)

@@ -26,12 +26,12 @@ pub(super) fn new_order<X: Transaction, M: Keyed>(
     order: &NewOrder,
     style: Style,
 ) -> tx::Result<i64> {
-    let place = (order.warehouse, order.district);
+    let district_id = (order.warehouse, order.district);
     let part = tables.part(order.warehouse, order.district)?;
     let warehouse_tax = tx.read(tables.warehouse(tx, order.warehouse)?)?.tax;
-    let district = tables.district(tx, place)?;
+    let district = tables.district(tx, district_id)?;
     let District { next_order: id, tax: district_tax, .. } = *tx.read(district)?;
-    let discount = *tx.read(field!(Customer, discount).of(tables.customer(tx, place, order.customer)?))?;
+    let discount = *tx.read(field!(Customer, discount).of(tables.customer(tx, district_id, order.customer)?))?;
     let picked = pick(tables, tx, order)?;
     let missing = picked.len() < order.count;
     if missing && !style.rolls_back {

@@ -15,11 +15,11 @@ use super::{DISTRICTS, Forgets, Style};
 pub(super) fn order_status<X: Transaction, M: Keyed>(
     tables: &Tables<M>,
     tx: &X,
-    place: (u32, u32),
+    district_id: (u32, u32),
     who: Who,
 ) -> tx::Result<i64> {
-    let part = tables.part(place.0, place.1)?;
-    let customer = tx.read(tables.who(tx, place, who)?)?;
+    let part = tables.part(district_id.0, district_id.1)?;
+    let customer = tx.read(tables.who(tx, district_id, who)?)?;
     let order = tx.read(part.last_order(tx, customer.id)?)?;
     let lines = part.lines(tx, order.id)?;
     let mut cost = customer.account.balance;
@@ -83,12 +83,12 @@ pub(super) fn delivery<X: Transaction, M: Keyed>(
 fn pack<'t, X: Transaction, M: Keyed>(
     tables: &Tables<M>,
     tx: &X,
-    place: (u32, u32),
+    district_id: (u32, u32),
     part: &'t Part,
     id: u32,
 ) -> tx::Result<Parcel<'t>> {
     let order = part.order(tx, id)?;
-    let customer = tables.customer(tx, place, tx.read(order)?.customer)?;
+    let customer = tables.customer(tx, district_id, tx.read(order)?.customer)?;
     let lines = part.lines(tx, id)?;
     let mut amount = 0;
     for line in 0..lines.count {
@@ -120,14 +120,14 @@ const RECENT: u32 = 20;
 pub(super) fn stock_level<X: Transaction, M: Keyed>(
     tables: &Tables<M>,
     tx: &X,
-    place: (u32, u32),
+    district_id: (u32, u32),
     threshold: i32,
 ) -> tx::Result<i64> {
-    let next = *tx.read(field!(District, next_order).of(tables.district(tx, place)?))?;
+    let next = *tx.read(field!(District, next_order).of(tables.district(tx, district_id)?))?;
     let from = Bound::Included(next.saturating_sub(RECENT).to_be_bytes().to_vec());
     let keys = Keys { from, to: Bound::Excluded(next.to_be_bytes().to_vec()), reverse: false };
     let mut recent = Vec::with_capacity(RECENT as usize);
-    tables.part(place.0, place.1)?.lines.scan(tx, &keys, &mut |_, value| {
+    tables.part(district_id.0, district_id.1)?.lines.scan(tx, &keys, &mut |_, value| {
         recent.push(Lines::decode(value));
         ControlFlow::Continue(())
     })?;
@@ -143,7 +143,7 @@ pub(super) fn stock_level<X: Transaction, M: Keyed>(
     items.dedup();
     let mut short = 0;
     for item in items {
-        let stock = tables.stock(tx, place.0, item)?;
+        let stock = tables.stock(tx, district_id.0, item)?;
         let Level { quantity, .. } = *tx.read(field!(Stock, level).of(stock))?;
         short += i64::from(quantity < threshold);
     }

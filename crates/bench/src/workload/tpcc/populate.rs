@@ -127,14 +127,14 @@ fn address(random: &mut Random) -> Address {
 fn pay<X: Transaction, M: Keyed>(
     tables: &Tables<M>,
     tx: &mut X,
-    place: (u32, u32),
+    district_id: (u32, u32),
     customer: u32,
     random: &mut Random,
 ) -> tx::Result<()> {
-    let (warehouse, district) = place;
+    let (warehouse, district) = district_id;
     let (before, data) = (PPtr::NULL, text(random, 12));
     let history = tx.alloc(&History { before, amount: PAID, date: 1, warehouse, district, data })?;
-    let customer = tables.customer(tx, place, customer)?;
+    let customer = tables.customer(tx, district_id, customer)?;
     tx.write_field(customer, field!(Customer, account))?.history = history;
     Ok(())
 }

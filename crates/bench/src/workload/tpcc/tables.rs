@@ -40,10 +40,10 @@ pub(crate) trait Keyed: Map + Send + Sync {
 
     /// The one that is there.
     #[cfg(test)]
-    fn at<X: Transaction>(tx: &X, place: PPtr<u8>) -> tx::Result<Self>;
+    fn at<X: Transaction>(tx: &X, ptr: PPtr<u8>) -> tx::Result<Self>;
 
     /// Where it is.
-    fn place(&self) -> PPtr<u8>;
+    fn ptr(&self) -> PPtr<u8>;
 }
 
 impl Keyed for HashMap {
@@ -52,11 +52,11 @@ impl Keyed for HashMap {
     }
 
     #[cfg(test)]
-    fn at<X: Transaction>(tx: &X, place: PPtr<u8>) -> tx::Result<Self> {
-        Self::open(tx, place.cast())
+    fn at<X: Transaction>(tx: &X, ptr: PPtr<u8>) -> tx::Result<Self> {
+        Self::open(tx, ptr.cast())
     }
 
-    fn place(&self) -> PPtr<u8> {
+    fn ptr(&self) -> PPtr<u8> {
         self.root().cast()
     }
 }
@@ -67,11 +67,11 @@ impl Keyed for BTree {
     }
 
     #[cfg(test)]
-    fn at<X: Transaction>(tx: &X, place: PPtr<u8>) -> tx::Result<Self> {
-        Self::open(tx, place.cast())
+    fn at<X: Transaction>(tx: &X, ptr: PPtr<u8>) -> tx::Result<Self> {
+        Self::open(tx, ptr.cast())
     }
 
-    fn place(&self) -> PPtr<u8> {
+    fn ptr(&self) -> PPtr<u8> {
         self.root().cast()
     }
 }
@@ -125,7 +125,7 @@ impl<M: Keyed> Tables<M> {
         }
         let maps: [M; 5] = maps.try_into().map_err(|_| missing("table"))?;
         engine.transact(ISOLATION, |tx| -> tx::Result<()> {
-            let maps = maps.each_ref().map(M::place);
+            let maps = maps.each_ref().map(M::ptr);
             let root = tx.alloc(&Root { warehouses, customers, items, reserved: 0, maps, part: next })?;
             tx.set_root(root)
         })?;

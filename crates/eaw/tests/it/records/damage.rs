@@ -154,19 +154,19 @@ fn no_zeros_lose_a_record_silently() {
     made(dir.path());
     let originals: Vec<_> =
         members(dir.path()).into_iter().map(|path| (path.clone(), fs::read(path).unwrap())).collect();
-    let mut places = Vec::new();
+    let mut slots = Vec::new();
     for (member, (path, _)) in originals.iter().enumerate() {
         let observer = pmem::Observer::open(path).unwrap();
         for region in observer.regions().into_iter().filter(|region| region.name.contains("/mars")) {
             // Of the data what is used, and a little more.
             let len = region.len.min(12 << 10);
             for (step, count) in [(64, len / 64), (4096, len / 4096)] {
-                places.extend((0..count).map(|n| (member, (region.offset + n * step) as usize, step as usize)));
+                slots.extend((0..count).map(|n| (member, (region.offset + n * step) as usize, step as usize)));
             }
         }
     }
     let (mut told, mut whole) = (0, 0);
-    for (member, at, len) in places.into_iter().step_by(3) {
+    for (member, at, len) in slots.into_iter().step_by(3) {
         for (other, (path, bytes)) in originals.iter().enumerate() {
             let mut bytes = bytes.clone();
             if other == member {
