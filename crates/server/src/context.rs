@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use tx::Keys;
 
 use crate::data::chunks::Long;
-use crate::data::{DUE, GARBAGE, Head, Key, Kind, PARTS};
+use crate::data::{GARBAGE, Head, Key, Kind, PARTS, notes};
 use crate::databases::DatabaseMap;
 use crate::engine::{self, Error, Result, Tx, Visit};
 use crate::events::Told;
@@ -164,9 +164,8 @@ impl Context<'_> {
         let Some(value) = self.tx.get(key)? else { return Ok(()) };
         let mut value = value.to_vec();
         if let Some(head) = Head::read(&value) {
-            let head = head.expiring(expires);
+            let head = self.expiring(key, head, expires)?;
             head.write_over(&mut value);
-            self.note_due(key, &head)?;
         }
         Ok(self.tx.put(key, &value, expires)?)
     }
@@ -179,7 +178,7 @@ impl Context<'_> {
             return Ok(());
         }
         if let Some(head) = Head::read(&value).filter(|_| !self.shared.failpoints.skips(Step::NoteMoves)) {
-            self.note_due(to, &head)?;
+            notes::write(self.tx, to, &head)?;
         }
         self.tx.delete(from)?;
         self.overwrite(to, |tx| tx.put(to, &value, expires))
@@ -192,7 +191,7 @@ impl Context<'_> {
         self.looks.write(value.len())?;
         if let Some(long) = Long::read(&value)? {
             let copy = self.copy_long(&long)?;
-            self.note_due(to, &copy.head)?;
+            notes::write(self.tx, to, &copy.head)?;
             value = copy.write();
         } else if let Some(head) = Head::read(&value) {
             let mut copy = head;
@@ -204,7 +203,7 @@ impl Context<'_> {
             for (part, _) in self.pairs(Keys::prefix(&[&[PARTS], &head.id.to_be_bytes()[..]].concat()))? {
                 self.abandon_part(&copy, &part[9..])?;
             }
-            self.note_due(to, &copy)?;
+            notes::write(self.tx, to, &copy)?;
             value = copy.write().to_vec();
         }
         self.overwrite(to, |tx| tx.put(to, &value, expires))
@@ -276,12 +275,14 @@ impl Context<'_> {
         Ok(self.tx.put(&[&[GARBAGE], &head.id.to_be_bytes()[..]].concat(), &[], None)?)
     }
 
-    fn note_due(&mut self, key: &[u8], head: &Head) -> Outcome {
-        if let Some(moment) = head.expires() {
-            let due = [&[DUE], &moment.to_be_bytes()[..], &head.id.to_be_bytes()].concat();
-            self.tx.put(&due, key, None)?;
+    /// The head of what is at a key, as it is in the store, which expires then, or stays. The caller writes it.
+    fn expiring(&mut self, key: &[u8], head: Head, expires: Option<u64>) -> Outcome<Head> {
+        if head.expires() != expires && !self.shared.failpoints.skips(Step::NoteMoves) {
+            notes::remove(self.tx, &head)?;
         }
-        Ok(())
+        let head = head.expiring(expires);
+        notes::write(self.tx, key, &head)?;
+        Ok(head)
     }
 
     // ---- collections --------------------------------------------------------------------------------------------

@@ -15,7 +15,8 @@
 //!   ELEMENTS, id (8), 1, score (8), member            '-' of a negative zero, else nothing     the same, in order of scores
 //!   ELEMENTS, id (8), 0 to 3, ...                 see [`streams`]                              of a stream
 //!   ELEMENTS, id (8), number (8)                  bytes                                        of a long string: a chunk
-//!   DUE, moment (8), id (8)                       db, key                                      a collection that was to expire then
+//!   DUE, moment (8), id (8), 1                    db, key                                      a collection that expires then: see [`notes`]
+//!   DUE, moment (8), id (8)                       db, key                                      the same, of a version that left it when that changed
 //!   GARBAGE, id (8)                                                                            elements nobody owns any more
 //!   PARTS, id (8), bytes                                                                       those whose keys go on with these bytes
 //!   META, name                                                                                 what the server keeps for itself
@@ -26,6 +27,7 @@
 //! writes its head, whose version is therefore the collection's: that is what `WATCH` compares.
 
 pub(crate) mod chunks;
+pub(crate) mod notes;
 pub(crate) mod streams;
 
 use std::ops::ControlFlow;

@@ -24,7 +24,7 @@ pub enum Step {
     LookAgain,
     /// Elements of a long collection that is removed are left to the reaper.
     Abandoned,
-    /// The note about a collection that expires goes with it to its new key.
+    /// The note about a collection that expires goes with it to its new key, and goes when it no longer holds.
     NoteMoves,
     /// The reaper spares elements that have an owner.
     OwnerSpared,

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tx::Keys;
 
 use crate::clock::{Watch, now};
-use crate::data::{DUE, ELEMENTS, GARBAGE, Head, PARTS};
+use crate::data::{DUE, ELEMENTS, GARBAGE, Head, PARTS, notes};
 use crate::engine::{Error, Result, Tx};
 use crate::failpoints::Step;
 use crate::latency::event;
@@ -74,6 +74,7 @@ pub(crate) fn step(shared: &Shared, now: u64) -> Result<bool> {
             Err(error) => return Err(error),
         }
     }
+    check_old_notes(shared, now)?;
     let mut most = AT_ONCE;
     let (worked, gone) = loop {
         match reap(shared, now, most) {
@@ -84,6 +85,23 @@ pub(crate) fn step(shared: &Shared, now: u64) -> Result<bool> {
     };
     shared.reaped.fetch_add(gone as u64, Relaxed);
     Ok(shared.engine.sweep(now)? || worked)
+}
+
+/// Before a note of an older version counts, all of them are looked at; in a full store what else is removed makes room for that.
+fn check_old_notes(shared: &Shared, now: u64) -> Result<()> {
+    let (mut is_due, mut most) = (false, AT_ONCE);
+    shared.engine.read(&mut |tx| {
+        is_due = first_due(tx, now)?.is_some_and(|(note, _)| notes::is_old(&note));
+        Ok(())
+    })?;
+    while is_due {
+        match notes::check_old(&*shared.engine, most) {
+            Err(Error::Full(_) | Error::LogFull(_) | Error::Limit(_)) if most > 1 => most /= 2,
+            Err(Error::Full(_) | Error::Memory(_) | Error::LogFull(_) | Error::Limit(_)) => break,
+            checked => return checked,
+        }
+    }
+    Ok(())
 }
 
 fn reap(shared: &Shared, now: u64, most: usize) -> Result<(bool, usize)> {
@@ -125,14 +143,17 @@ fn next(tx: &dyn Tx, now: u64, spares_nobody: bool) -> Result<Option<Note>> {
         let elements = part.get(1..).map(<[u8]>::to_vec).filter(|begin| begin.len() > 8);
         return Ok(Some((part, elements)));
     }
-    let until = [&[DUE], &now.to_be_bytes()[..]].concat();
-    let Some((due, owner)) = first(tx, Keys::prefix(&[DUE]).until(&until))? else { return Ok(None) };
+    let Some((due, owner)) = first_due(tx, now)?.filter(|(note, _)| !notes::is_old(note)) else { return Ok(None) };
     let head = tx.get(&owner)?.and_then(Head::read);
-    // A collection that was told to stay, or to go later, has another note or none.
     let id = due.get(9..17).map(<[u8]>::to_vec);
     let is_owned = head.is_some_and(|head| Some(&head.id.to_be_bytes()[..]) == id.as_deref());
     let id = id.filter(|_| !is_owned || spares_nobody);
     Ok(Some((due, id)))
+}
+
+/// The note that was due first.
+fn first_due(tx: &dyn Tx, now: u64) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+    first(tx, Keys::prefix(&[DUE]).until(&[&[DUE], &now.to_be_bytes()[..]].concat()))
 }
 
 /// Removes some elements of an id, and tells how many.

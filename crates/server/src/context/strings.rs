@@ -84,7 +84,11 @@ impl Context<'_> {
                 && before.chunks() <= item.bytes.len().div_ceil(before.chunk_bytes()) + AT_ONCE as usize
         });
         let mut long = match &before {
-            Some(before) => Long::new(before.head.id, shift),
+            Some(before) => {
+                let mut long = Long::new(before.head.id, shift);
+                long.head = long.head.expiring(before.head.expires());
+                long
+            }
             None => self.new_long(shift)?,
         };
         (long.flags, long.marks) = (item.flags, item.marks);
@@ -179,8 +183,7 @@ impl Context<'_> {
     /// The head of a long string, as it is about to be put.
     fn head_of(&mut self, key: &[u8], mut long: Long, expires: Option<u64>) -> Outcome<Vec<u8>> {
         long.stamp = self.shared.ids.next()?;
-        long.head = long.head.expiring(expires);
-        self.note_due(key, &long.head)?;
+        long.head = self.expiring(key, long.head, expires)?;
         Ok(long.write())
     }
 

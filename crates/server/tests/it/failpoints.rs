@@ -7,7 +7,7 @@ use server::Step;
 use tx::Isolation;
 
 use crate::support::{Reply, Running, Store};
-use crate::{evict, first, kill, panics, pubsub, reactor, reaper, transactions};
+use crate::{evict, first, kill, lifetimes, panics, pubsub, reactor, reaper, transactions};
 
 const DOMAINS: [DomainChoice; 2] = [DomainChoice::Emulated, DomainChoice::File];
 
@@ -73,12 +73,17 @@ fn elements_show_a_collection_that_was_overlooked() {
 #[test]
 fn elements_show_what_the_reaper_forgets_and_whom_it_robs() {
     std::thread::scope(|scope| {
-        for step in [Step::Abandoned, Step::NoteMoves, Step::OwnerSpared] {
+        for step in [Step::Abandoned, Step::OwnerSpared] {
             let check =
                 move || assert!(finds(" notes, ", || reaper::what_nobody_owns_goes(Some(step), 8)), "without {step:?}");
             scope.spawn(check);
         }
     });
+}
+
+#[test]
+fn lifetimes_show_notes_that_no_longer_hold() {
+    assert!(!lifetimes::differ(Some(Step::NoteMoves), Store::Kv, 3, 60).is_empty());
 }
 
 #[test]

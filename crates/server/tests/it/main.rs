@@ -21,6 +21,7 @@ mod group;
 mod http;
 mod kept;
 mod kill;
+mod lifetimes;
 mod limits;
 mod memcached;
 mod monitor;
