@@ -168,6 +168,7 @@ mod index;
 mod isolation;
 mod maintenance;
 mod media;
+mod medium;
 mod open;
 mod options;
 mod pairs;
@@ -189,6 +190,7 @@ mod time;
 mod traits;
 mod txn;
 mod upkeep;
+mod versions;
 mod writers;
 
 pub use ::tx::{Isolation, Keys};

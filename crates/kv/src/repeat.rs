@@ -17,13 +17,13 @@ const TRIES: u32 = 16;
 impl Core {
     /// Everything through this commit is published: the last one, unless a writer waits for room in the log meanwhile, which may wait for the thread that asks.
     pub(crate) fn published(&self) -> u64 {
-        let (last, mut naps) = (self.bound.last(), 100);
-        for writer in &self.writers.all {
+        let (last, mut naps) = (self.persistence.last(), 100);
+        for writer in &self.versions.writers.all {
             // A commit that drew a number up to this one holds its log until it has published.
             while writer.log.try_lock().is_none() {
                 if naps == 0 {
                     // When these were forced, every log was looked at; and the log has all behind them.
-                    return self.bound.forced();
+                    return self.persistence.forced();
                 }
                 naps -= 1;
                 std::thread::sleep(std::time::Duration::from_millis(1));
@@ -36,28 +36,30 @@ impl Core {
     /// Returns its number.
     pub(crate) fn apply(&self, record: &[u8], at: Lsn) -> Result<u64> {
         let Some(commit) = Commit::decode(record) else { return Err(Error::NotACommit { at }) };
-        let has = self.bound.last();
+        let has = self.persistence.last();
         if commit.number <= has {
             return Ok(commit.number);
         }
         if commit.number != has + 1 {
             return Err(Error::Behind { has, first: commit.number });
         }
-        let Some(replicated) = &self.replicated else { return Err(Error::NotReplicated) };
+        if !self.persistence.is_replicated() {
+            return Err(Error::NotReplicated);
+        }
         let (mut tries, mut most) = (crate::commit::room::Tried::default(), TRIES);
         loop {
             match self.apply_once(&commit) {
                 Err(error @ Error::Full { .. }) if most > 0 => {
                     most -= 1;
                     if let Err(error) = self.full_again(&mut tries, error, 0)
-                        && replicated.set_cornered(true)
+                        && self.persistence.set_cornered(true)
                     {
                         return Err(error);
                     }
                 }
                 other => {
-                    if replicated.is_cornered() {
-                        replicated.set_cornered(!self.space.is_whole(Need::Repeat));
+                    if self.persistence.is_cornered() {
+                        self.persistence.set_cornered(!self.versions.space.is_whole(Need::Repeat));
                     }
                     return other.map(|()| commit.number);
                 }
@@ -80,24 +82,26 @@ impl Core {
 
     /// Replays what the log has and the store has not, and leads from now on.
     pub(crate) fn take_over(&self, log: Log) -> Result<()> {
-        let Some(replicated) = &self.replicated else { return Err(Error::NotReplicated) };
-        set_origin(&self.pool, log.id())?;
+        if !self.persistence.is_replicated() {
+            return Err(Error::NotReplicated);
+        }
+        set_origin(self.versions.pool(), log.id())?;
         let (mut records, mut last) = (log.iter(), None);
         while let Some(record) = records.next()? {
             last = Some((self.apply(record.payload, record.lsn)?, record.lsn));
         }
         drop(records);
-        let (has, through) = (self.bound.last(), last.map_or(0, |last| last.0));
+        let (has, through) = (self.persistence.last(), last.map_or(0, |last| last.0));
         if through < has {
             return Err(Error::LostCommits { missing: through + 1, durable: has });
         }
         // All of it is in the store, so the log need not keep it here; followers see to themselves.
-        self.force()?;
+        self.persistence.force(&self.versions)?;
         let leading = Leading::new(log);
         if let Some((_, lsn)) = last {
-            leading.forget_before(lsn, self.failpoints)?;
+            leading.forget_before(lsn, self.versions.medium.failpoints())?;
         }
-        replicated.lead(leading);
+        self.persistence.lead(leading);
         Ok(())
     }
 }

@@ -2,21 +2,24 @@
 
 use std::ops::Bound;
 
-use crate::core::Core;
 use crate::error::Result;
 use crate::index::{Listed, Stretch, lower};
 use crate::isolation::active::Pin;
 use crate::media::record::Record;
 use crate::media::word::Word;
 use crate::raw::Claim;
+use crate::threads::signal::Signal;
 use crate::time::Now;
+use crate::versions::Versions;
 
 /// Which keys.
 pub(crate) type Range = tx::Keys;
 
 /// Goes through the keys of a range as they were when the clock stood at `limit`.
 pub(crate) struct Scanner<'p> {
-    core: &'p Core,
+    versions: &'p Versions,
+    /// To be woken when enough leaves are scattered.
+    background: &'p Signal,
     pin: &'p Pin<'p>,
     limit: u64,
     now: &'p Now,
@@ -37,6 +40,8 @@ pub(crate) struct Scanner<'p> {
 
 /// Records asked for ahead of their use.
 const AHEAD: usize = 16;
+/// So many scattered leaves are worth a turn of the background thread.
+pub(crate) const WORTHWHILE: u64 = 64;
 /// Levels of a binary search whose keys are asked for before it begins.
 const LEVELS: u32 = 3;
 
@@ -53,7 +58,8 @@ enum Position<'p> {
 
 impl<'p> Scanner<'p> {
     pub(crate) fn new(
-        core: &'p Core,
+        versions: &'p Versions,
+        background: &'p Signal,
         pin: &'p Pin<'p>,
         limit: u64,
         now: &'p Now,
@@ -69,7 +75,8 @@ impl<'p> Scanner<'p> {
             (true, _, Bound::Unbounded) => Position::Before(None),
         };
         Self {
-            core,
+            versions,
+            background,
             pin,
             limit,
             now,
@@ -79,8 +86,8 @@ impl<'p> Scanner<'p> {
             leaf: Listed::new(),
             left: 0..0,
             stretch: None,
-            verify: core.options.verify,
-            gathers: !core.pool.is_read_only(),
+            verify: versions.verifies(),
+            gathers: !versions.pool().is_read_only(),
         }
     }
 
@@ -94,7 +101,7 @@ impl<'p> Scanner<'p> {
     pub(crate) fn next(&mut self) -> Result<Option<Record<'p>>> {
         loop {
             while let Some(word) = self.next_word() {
-                let Some(record) = self.core.version(self.pin, word, self.limit)? else { continue };
+                let Some(record) = self.versions.version(self.pin, word, self.limit)? else { continue };
                 let (key, reverse) = (record.key(), self.range.reverse);
                 let (behind_from, before_to) = (self.is_behind_from(key), self.is_before_to(key));
                 // What is corrupt must not end a scan.
@@ -124,7 +131,7 @@ impl<'p> Scanner<'p> {
         if self.left.len() == AHEAD
             && let Position::Here(next) = &self.position
         {
-            let index = &self.core.index;
+            let index = &self.versions.index;
             index.leaf(next.spot).first_words(self.range.reverse, AHEAD, |word| index.prefetch(word));
         }
         let (at, ahead) = if self.range.reverse {
@@ -133,7 +140,7 @@ impl<'p> Scanner<'p> {
             (self.left.next()?, Some(self.left.start + AHEAD - 1).filter(|at| *at < self.left.end))
         };
         if let Some(ahead) = ahead {
-            self.core.index.prefetch(self.leaf.slots[ahead].0);
+            self.versions.index.prefetch(self.leaf.slots[ahead].0);
         }
         Some(self.leaf.slots[at].0)
     }
@@ -154,9 +161,17 @@ impl<'p> Scanner<'p> {
         }
     }
 
+    /// The versions of this leaf are far from each other.
+    #[cold]
+    fn note_scattered(&self, leaf: u32) {
+        if self.versions.index.leaves.mark_scattered(leaf).is_some_and(|all| all % WORTHWHILE == 0) {
+            self.background.wake();
+        }
+    }
+
     #[inline(never)]
     fn read_leaf(&mut self) -> Result<()> {
-        let index = &self.core.index;
+        let index = &self.versions.index;
         let stretch: Stretch<'p> = loop {
             let stretch = match &self.position {
                 Position::At(key) => index.locate(self.pin, key),
@@ -164,7 +179,7 @@ impl<'p> Scanner<'p> {
                 Position::Here(stretch) => *stretch,
                 Position::End => return Ok(()),
             };
-            self.core.await_pending(index.leaf(stretch.spot), self.limit, self.own, None);
+            self.versions.await_pending(index.leaf(stretch.spot), self.limit, self.own, None);
             if index.in_order(self.pin, stretch.spot, &mut self.leaf)? {
                 break stretch;
             }
@@ -177,13 +192,13 @@ impl<'p> Scanner<'p> {
             }
         };
         if self.gathers && self.pin.looks() && self.leaf.is_scattered() {
-            self.core.note_scattered(stretch.spot.leaf);
+            self.note_scattered(stretch.spot.leaf);
         }
         let slots = &self.leaf.slots;
         if self.verify {
             slots.iter().try_for_each(|(word, _)| {
-                let record = Record::at(Claim::Pinned, self.pin, &self.core.pool, word.offset())?;
-                self.core.verify(record)
+                let record = Record::at(Claim::Pinned, self.pin, self.versions.pool(), word.offset())?;
+                self.versions.verify(record)
             })?;
         }
         let pin = self.pin;
@@ -228,7 +243,7 @@ impl<'p> Scanner<'p> {
         match (more, next) {
             (false, _) => Position::End,
             (true, Some(next)) => {
-                self.core.index.prefetch_leaf(next.spot);
+                self.versions.index.prefetch_leaf(next.spot);
                 Position::Here(next)
             }
             (true, None) if self.range.reverse => Position::Before(Some(stretch.from.to_vec())),

@@ -9,7 +9,6 @@ use tx::Isolation;
 
 use crate::Timestamp;
 use crate::core::Core;
-use crate::durable::leading::Replicated;
 use crate::error::{Error, Result};
 use crate::media::key;
 use crate::salvaged::Salvaged;
@@ -49,10 +48,10 @@ impl Drop for Closing {
     fn drop(&mut self) {
         let Some(core) = self.0.take() else { return };
         // The commits of a replicated one are in its log, which says itself where it ends.
-        if core.replicated.is_some() || !core.pool.is_closed_on_drop() {
+        if core.persistence.is_replicated() || !core.versions.pool().is_closed_on_drop() {
             return;
         }
-        let path = core.pool.path().to_owned();
+        let path = core.versions.pool().path().to_owned();
         // A commit that is under way without its caller has it still.
         let Some(core) = Arc::into_inner(core) else { return };
         if let Err(error) = core.close() {
@@ -63,8 +62,8 @@ impl Drop for Closing {
 
 impl Store {
     pub(crate) fn start(core: Core) -> Result<Self> {
-        core.note_leaves();
-        core.checkpointer.lock().note_nodes(&core.space);
+        core.versions.note_leaves();
+        core.checkpointer.lock().note_nodes(&core.versions.space);
         let core = Arc::new_cyclic(|this| Core { this: this.clone(), ..core });
         let background = Background::start(&core);
         let closing = Closing(Some(Arc::clone(&core)));
@@ -152,8 +151,8 @@ impl Store {
     #[inline]
     pub fn view<R>(&self, key: impl AsRef<[u8]>, look: impl FnOnce(Option<&[u8]>) -> R) -> Result<R> {
         let key = key.as_ref();
-        let pin = self.core.active.pin()?;
-        let seen = self.core.read(&pin, key, key::hash(key), pin.snapshot, None, None)?;
+        let pin = self.core.versions.pin()?;
+        let seen = self.core.versions.read(&pin, key, key::hash(key), pin.snapshot, None, None)?;
         let now = crate::time::Now::default();
         Ok(look(seen.record.filter(|record| record.is_live(&now)).map(|record| record.value())))
     }
@@ -340,7 +339,7 @@ impl Store {
     /// # Ok(()) }
     /// ```
     pub fn expire_before(&self, oldest: Timestamp) -> usize {
-        let count = self.core.active.expire(oldest.get());
+        let count = self.core.versions.concurrency.active.expire(oldest.get());
         crate::stats::add(&self.core.counters.expired, count as u64);
         count
     }
@@ -357,45 +356,43 @@ impl Store {
     /// Commits that a crash would take now.
     #[must_use]
     pub fn at_risk(&self) -> u64 {
-        let bound = &self.core.bound;
-        // Those of a replicated store are in its log.
-        if self.core.replicated.is_some() { 0 } else { bound.last().saturating_sub(bound.forced()) }
+        self.core.persistence.at_risk()
     }
 
     /// Whether a commit waits for a device or for other machines: so long that a caller with more to do goes on meanwhile
     /// ([`commit_async`](crate::Transaction::commit_async)), and makes one transaction of what comes in.
     #[must_use]
     pub fn commits_wait(&self) -> bool {
-        self.core.waits()
+        self.core.persistence.waits(self.core.versions.pool())
     }
 
     /// What survives when a commit has returned.
     #[must_use]
     pub fn effective_durability(&self) -> Domain {
-        self.core.pool.domain()
+        self.core.versions.pool().domain()
     }
 
     /// Counts.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let core = &self.core;
-        let usage = core.space.usage();
-        let (active, oldest) = core.active.census();
-        let commits = core.writers.all.iter().map(|writer| writer.commits()).sum();
+        let usage = core.versions.space.usage();
+        let (active, oldest) = core.versions.concurrency.active.census();
+        let commits = core.versions.writers.all.iter().map(|writer| writer.commits()).sum();
         Stats {
-            entries: core.index.entries(),
+            entries: core.versions.index.entries(),
             commits,
             conflicts: core.counters.conflicts.load(Relaxed),
             active,
             oldest_snapshot: oldest.map(Timestamp::from),
-            now: core.active.now().into(),
-            index_bytes: core.index.memory(),
-            index_bytes_in_use: core.index.memory_in_use(),
+            now: core.versions.now().into(),
+            index_bytes: core.versions.index.memory(),
+            index_bytes_in_use: core.versions.index.memory_in_use(),
             index_bytes_max: core.options.index_memory,
-            file_bytes: core.pool.size(),
-            max_bytes: core.pool.max_size(),
+            file_bytes: core.versions.pool().size(),
+            max_bytes: core.versions.pool().max_size(),
             live_bytes: usage.live,
-            segment_bytes: core.space.segment_bytes,
+            segment_bytes: core.versions.space.segment_bytes,
             segments: usage.segments,
             free_segments: usage.free,
             index_segments: usage.nodes,
@@ -403,7 +400,7 @@ impl Store {
             moved: core.counters.moved.load(Relaxed),
             expired: core.counters.expired.load(Relaxed),
             swept: core.counters.swept.load(Relaxed),
-            pool: core.pool.stats(),
+            pool: core.versions.pool().stats(),
         }
     }
 
@@ -424,7 +421,7 @@ impl Store {
     /// The pool it is in.
     #[must_use]
     pub fn pool(&self) -> &Pool {
-        &self.core.pool
+        self.core.versions.pool()
     }
 
     /// Makes a checkpoint and closes the pool, if this was its last handle.
@@ -444,30 +441,30 @@ impl Store {
     #[cfg(any(feature = "failpoints", feature = "testing"))]
     #[doc(hidden)]
     pub fn grow_ahead(&self) -> Result<()> {
-        self.core.space.grow_ahead(|| true)
+        self.core.versions.space.grow_ahead(|| true)
     }
 
     /// For tests: drops it and leaves the file as a crash would.
     #[doc(hidden)]
     pub fn abandon(self) {
-        self.core.pool.abandon();
+        self.core.versions.pool().abandon();
     }
 }
 
 impl Core {
     fn close(mut self) -> Result<()> {
-        if self.pool.is_read_only() {
+        if self.versions.pool().is_read_only() {
             return Ok(());
         }
         // A segment that a transaction began and turned back from: the next open, of a store that was closed, goes on in it, and relies on what the table says.
-        for writer in &self.writers.all {
-            writer.log.lock().name_segments(&self.space)?;
+        for writer in &self.versions.writers.all {
+            writer.log.lock().name_segments(&self.versions.space)?;
         }
         self.checkpoint()?;
-        let pool = self.pool.clone();
-        let replicated = self.replicated.take();
+        let pool = self.versions.pool().clone();
+        let log = self.persistence.take_log();
         drop(self);
-        if let Some(log) = replicated.and_then(Replicated::into_log) {
+        if let Some(log) = log {
             log.close()?;
         }
         match pool.close() {
@@ -479,7 +476,7 @@ impl Core {
 
 impl std::fmt::Debug for Store {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Store({}, {} keys)", self.core.pool.path().display(), self.core.index.entries())
+        write!(f, "Store({}, {} keys)", self.core.versions.pool().path().display(), self.core.versions.index.entries())
     }
 }
 

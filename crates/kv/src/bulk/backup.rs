@@ -61,7 +61,7 @@ impl Store {
     /// The same, until `progress` ends it.
     #[cfg(feature = "replication")]
     pub(crate) fn seed_while(&self, path: &Path, progress: impl FnMut(Loaded) -> Result<()>) -> Result<Backup> {
-        let Some(log) = origin(&self.core.pool)? else { return Err(crate::Error::NotReplicated) };
+        let Some(log) = origin(self.core.versions.pool())? else { return Err(crate::Error::NotReplicated) };
         // The snapshot has these commits, and perhaps some behind them, which are repeated there.
         let origin = (log, self.core.published());
         let snapshot = self.snapshot()?;
@@ -147,7 +147,7 @@ fn copy(
     snapshot.check()?; // of an empty one, too
     while let Some(record) = records.next()? {
         snapshot.check()?;
-        core.verify(record)?;
+        core.versions.verify(record)?;
         if loader.put(record.key(), record.value(), record.expires())? {
             progress(loader.loaded())?;
         }
@@ -155,8 +155,8 @@ fn copy(
     let loaded = loader.finish()?;
     progress(loaded)?;
     if let Some((log, commits)) = origin {
-        set_origin(&store.core.pool, log)?;
-        store.core.bound.restart(commits);
+        set_origin(store.core.versions.pool(), log)?;
+        store.core.persistence.restart(commits);
     }
     store.close()?;
     Ok(loaded)

@@ -81,10 +81,10 @@ impl Store {
         let mut from: Option<Vec<u8>> = Some(Vec::new());
         while let Some(key) = from.take() {
             // A pin for each leaf: a check of hours keeps nothing from being freed.
-            let pin = core.active.pin()?;
-            let stretch = core.index.locate(&pin, &key);
+            let pin = core.versions.pin()?;
+            let stretch = core.versions.index.locate(&pin, &key);
             let mut words = Vec::new();
-            if !core.index.leaf(stretch.spot).words(stretch.spot.layout, &mut words) {
+            if !core.versions.index.leaf(stretch.spot).words(stretch.spot.layout, &mut words) {
                 from = Some(key);
                 continue;
             }
@@ -108,10 +108,10 @@ impl Store {
             if checked.is_sound() {
                 break;
             }
-            let pin = core.active.pin()?;
+            let pin = core.versions.pin()?;
             for problem in checked.problems {
-                if let Some(word) = core.index.forget(&pin, &problem.leaf.0, problem.offset) {
-                    let unlinked = core.active.now();
+                if let Some(word) = core.versions.index.forget(&pin, &problem.leaf.0, problem.offset) {
+                    let unlinked = core.versions.now();
                     core.checkpointer.lock().unripe.push(Dead { word, unlinked });
                 }
                 dropped.push(problem);
@@ -143,13 +143,13 @@ impl Core {
 
     /// The record of a word, if it is what the word says.
     fn look_at(&self, word: Word, stretch: Stretch<'_>) -> Result<Record<'_>, (Option<Key>, &'static str)> {
-        let segment = self.space.number(word.offset());
-        let Some(Use::Log { writer, sequence, .. }) = segment.map(|segment| self.space.used(segment)) else {
+        let segment = self.versions.space.number(word.offset());
+        let Some(Use::Log { writer, sequence, .. }) = segment.map(|segment| self.versions.space.used(segment)) else {
             return Err((None, "it is in no log"));
         };
-        let record =
-            Record::at(Claim::Pinned, self, &self.pool, word.offset()).map_err(|_| (None, "its lengths cannot be"))?;
-        if !record.is_checksummed(&self.key, checksum::location(word.offset(), writer, sequence)) {
+        let record = Record::at(Claim::Pinned, self, self.versions.pool(), word.offset())
+            .map_err(|_| (None, "its lengths cannot be"))?;
+        if !record.is_checksummed(self.versions.medium.key(), checksum::location(word.offset(), writer, sequence)) {
             return Err((None, "it does not match its checksum"));
         }
         let key = record.key();

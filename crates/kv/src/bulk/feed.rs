@@ -75,7 +75,7 @@ impl Store {
     /// [`Error::TooMany`].
     pub fn changes(&self) -> Result<Changes<'_>> {
         let core = &*self.core;
-        let pin = core.active.pin()?;
+        let pin = core.versions.pin()?;
         // Whatever is in a log by now is committed; it may have a later timestamp than the pin's snapshot, which is no harm: it is before the feed.
         let logs = ends(core).map(|at| Cursor { at, end: at, next: None }).collect();
         Ok(Changes { core, pin, logs, segments: BTreeMap::new(), until: 0 })
@@ -120,7 +120,7 @@ impl Changes<'_> {
     /// Looks for what was committed since. With each log locked in turn, all that commits through it by then is in it.
     #[cold]
     fn look(&mut self) -> Option<usize> {
-        let now = self.core.active.now();
+        let now = self.core.versions.now();
         if now == self.until {
             return None; // no commit since
         }
@@ -141,7 +141,7 @@ impl Changes<'_> {
         while log.at < log.end {
             let here = self.segments.get(&(writer, log.at.sequence)).filter(|(_, len)| log.at.at + HEADER <= *len);
             let whole = |(base, len): &(u64, u64)| {
-                core.whole(Claim::Pinned, base + log.at.at, len - log.at.at, writer, log.at.sequence)
+                core.versions.whole(Claim::Pinned, base + log.at.at, len - log.at.at, writer, log.at.sequence)
             };
             let Some(record) = here.and_then(whole) else {
                 // The rest of the segment was skipped.
@@ -171,8 +171,8 @@ impl Cursor<'_> {
 
 /// Every commit that had a timestamp by now is before them. The log of groups comes last: those who wait for their group hold their own.
 fn ends(core: &Core) -> impl Iterator<Item = Mark> {
-    let end = |writer| core.writers.get(writer).log.lock().mark();
-    if core.failpoints.skips(crate::Step::FeedGroupsLast) {
+    let end = |writer| core.versions.writers.get(writer).log.lock().mark();
+    if core.versions.skips(crate::Step::FeedGroupsLast) {
         return (0..WRITERS).map(end).collect::<Vec<_>>().into_iter();
     }
     let mut ends: Vec<Mark> = (0..WRITERS).rev().map(end).collect();
@@ -182,13 +182,13 @@ fn ends(core: &Core) -> impl Iterator<Item = Mark> {
 
 /// Where the segments of all logs are, and how long.
 fn segments(core: &Core) -> BTreeMap<(usize, u32), (u64, u64)> {
-    let bytes = core.space.segment_bytes;
+    let bytes = core.versions.space.segment_bytes;
     let mut logs = BTreeMap::new();
     let mut last = None;
-    for number in 0..core.space.count() {
-        match core.space.used(number) {
+    for number in 0..core.versions.space.count() {
+        match core.versions.space.used(number) {
             Use::Log { writer, sequence, .. } => {
-                logs.insert((writer, sequence), (core.space.offset(number), bytes));
+                logs.insert((writer, sequence), (core.versions.space.offset(number), bytes));
                 last = Some((writer, sequence));
             }
             Use::More => {

@@ -2,7 +2,6 @@
 
 use crate::Step;
 use crate::core::Core;
-use crate::durable::leading::{Replicated, is_in_doubt};
 use crate::error::{Error, Result};
 use crate::isolation::order::Position;
 use crate::media::{checksum, header};
@@ -26,32 +25,6 @@ impl Core {
         written
     }
 
-    /// The commit's number; durable in the log, if that is where it is to be. The caller holds its own log. Every commit before it by timestamp has its number.
-    fn draw(&self, work: &Work, position: Option<&Position<'_>>) -> Result<u64> {
-        crate::failpoints::before_barrier();
-        let in_order = !self.failpoints.skips(Step::NumbersInOrder);
-        if let Some(position) = position.filter(|_| in_order) {
-            position.turn();
-        }
-        let drawn = || {
-            if let Some(position) = position {
-                position.is_numbered();
-            }
-        };
-        match self.replicated.as_ref().and_then(Replicated::leading) {
-            None => {
-                let number = self.bound.draw();
-                drawn();
-                Ok(number)
-            }
-            Some(leading) => leading.append(&self.bound, work, self.failpoints, drawn).inspect_err(|error| {
-                if !is_in_doubt(error) {
-                    self.turned_back();
-                }
-            }),
-        }
-    }
-
     #[inline]
     fn write_at(
         &self,
@@ -62,10 +35,16 @@ impl Core {
         ts: u64,
         position: Option<&Position<'_>>,
     ) -> Result<()> {
-        let order = if self.bound.is_on() { (self.draw(work, position)?, self.watermark()) } else { (0, 0) };
-        let known = Known { ts, generation: self.generation, link: Some(log.link), behind: 0, number: order };
+        let order = if self.persistence.is_numbered() {
+            let number = self.persistence.draw(&self.versions.medium, work, position)?;
+            (number, self.persistence.watermark(&self.versions.medium))
+        } else {
+            (0, 0)
+        };
+        let known =
+            Known { ts, generation: self.versions.medium.generation(), link: Some(log.link), behind: 0, number: order };
         let link = self.checksum(work, runs, 0, number, &known);
-        if self.bound.is_on() {
+        if self.persistence.is_numbered() {
             log.number_drawn = order.0;
             self.store_unforced(work, runs, log)?;
             log.link = link;
@@ -87,8 +66,8 @@ impl Core {
             }
             let location =
                 checksum::location(runs[run].offset + (at - runs[run].image) as u64, number, runs[run].sequence);
-            let covered = if self.failpoints.skips(Step::ChecksumAll) { header::HEADER as usize } else { bytes.len() };
-            let checksum = checksum::checksum(&self.key, &bytes[..covered], location);
+            let covered = if self.versions.skips(Step::ChecksumAll) { header::HEADER as usize } else { bytes.len() };
+            let checksum = checksum::checksum(self.versions.medium.key(), &bytes[..covered], location);
             link.get_or_insert(checksum::link(checksum));
             checksum
         });
@@ -99,15 +78,15 @@ impl Core {
     #[inline]
     pub(super) fn drain_into(&self, image: &[u8], runs: &[Run], link: u16, log: &mut Log, commits: u32) -> Result<()> {
         // The previous holder of the log may have failed here: what it stored is in doubt, and stays as it is.
-        self.pool.check_usable()?;
+        self.versions.pool().check_usable()?;
         crate::failpoints::before_barrier();
-        log.follow(&self.pool, &self.key, commits)?;
+        log.follow(self.versions.pool(), self.versions.medium.key(), commits)?;
         for run in runs {
-            raw::store(Claim::Writer, &self.pool, run.offset, &image[run.image..run.image + run.len])?;
+            raw::store(Claim::Writer, self.versions.pool(), run.offset, &image[run.image..run.image + run.len])?;
         }
-        log.name_segments(&self.space)?;
-        if !self.failpoints.skips(Step::CommitBarrier) {
-            self.pool.drain().map_err(|source| Error::InDoubt { source })?;
+        log.name_segments(&self.versions.space)?;
+        if !self.versions.skips(Step::CommitBarrier) {
+            self.versions.pool().drain().map_err(|source| Error::InDoubt { source })?;
             log.unnamed.clear();
         }
         log.link = link;
@@ -119,14 +98,14 @@ impl Core {
     #[inline]
     fn advance(&self, runs: &[Run], bytes: usize, log: &mut Log) {
         if let Some(last) = runs.last() {
-            log.advance(&self.space, *last, bytes as u64);
+            log.advance(&self.versions.space, *last, bytes as u64);
         }
     }
 
     /// Leaves the records in the cache, for the thread that forces.
     fn store_unforced(&self, work: &Work, runs: &[Run], log: &mut Log) -> Result<()> {
         for run in runs {
-            raw::copy(Claim::Writer, &self.pool, run.offset, &work.image[run.image..run.image + run.len])?;
+            raw::copy(Claim::Writer, self.versions.pool(), run.offset, &work.image[run.image..run.image + run.len])?;
             log.unforced.push(*run);
         }
         if let Some(watermark) = &mut log.watermark {

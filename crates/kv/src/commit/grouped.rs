@@ -34,12 +34,12 @@ impl Core {
     fn commit_in_group(&self, pin: &Pin<'_>, work: &mut Work, terms: Terms<'_>, shared: &OwnMutex<Log>) -> Result<u64> {
         // Its own log is for what it supersedes. It is held until the index leads to all of this: a thread that takes the mark of the shared log first, and
         // then locks this one, finds in the index what is before the mark.
-        let (number, mut log) = self.writers.claim();
-        let writer = self.writers.get(number);
+        let (number, mut log) = self.versions.writers.claim();
+        let writer = self.versions.writers.get(number);
         writer.prepare(pin);
         self.announce(pin, work, 1 << number);
         switch_point();
-        let (joined, position) = self.group.join(&self.order, &self.active);
+        let (joined, position) = self.persistence.group.join(&self.versions.concurrency);
         let ts = position.ts;
         switch_point();
         writer.prepared(ts);
@@ -64,17 +64,17 @@ impl Core {
 
     /// Writes for all who are ready; returns bytes that are worth telling.
     fn lead(&self, shared: &OwnMutex<Log>) -> Option<u64> {
-        let mut members = self.group.take();
+        let mut members = self.persistence.group.take();
         let mut log = shared.lock();
         let mut written = self.write_group(&mut members, &mut log);
         if members.len() > 1 && !matches!(written, Ok(_) | Err(Error::InDoubt { .. })) {
             // Nothing was stored: each gets its own answer.
-            self.group.put_back(members.split_off(1));
+            self.persistence.group.put_back(members.split_off(1));
             written = self.write_group(&mut members, &mut log);
         }
-        let told = log.tell(&self.space);
+        let told = log.tell(&self.versions.space);
         drop(log);
-        self.group.pass_on();
+        self.persistence.group.pass_on();
         let mut base = 0;
         let (runs, mut reason) = match written {
             Ok(runs) => (Some(runs), None),
@@ -102,7 +102,7 @@ impl Core {
         let records = members.iter().zip(&bases);
         let records = records.flat_map(|(m, base)| m.work.writes.iter().map(move |write| (base + write.at, write.len)));
         let mut runs = Vec::new();
-        log.place(&self.space, records, need, &mut runs)?;
+        log.place(&self.versions.space, records, need, &mut runs)?;
         let mut behind: usize = members.iter().map(|member| member.work.writes.len()).sum();
         let (mut joined, mut link) = (Vec::new(), log.link);
         if members.len() > 1 {
@@ -112,7 +112,13 @@ impl Core {
         for (at, (member, base)) in members.iter_mut().zip(&bases).enumerate() {
             behind -= member.work.writes.len();
             let before = (at == 0).then_some(log.link);
-            let known = Known { ts: member.ts, generation: self.generation, link: before, behind, number: (0, 0) };
+            let known = Known {
+                ts: member.ts,
+                generation: self.versions.medium.generation(),
+                link: before,
+                behind,
+                number: (0, 0),
+            };
             let checksummed = self.checksum(&mut member.work, &runs, *base, 0, &known);
             if at == 0 {
                 link = checksummed;

@@ -14,8 +14,9 @@ use crate::Step;
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::index::{Leaf, Spot};
+use crate::isolation::Concurrency;
 use crate::isolation::active::Pin;
-use crate::isolation::locks::{Locks, Tried};
+use crate::isolation::locks::Tried;
 use crate::media::checksum;
 use crate::media::header::{self, GRAIN, HEADER, Header};
 use crate::media::key::{self, RECORDS};
@@ -35,7 +36,7 @@ const ONE_PASS: usize = 1 << 10;
 
 /// The lock of a key, as long as this lives.
 struct KeyLock<'a> {
-    locks: &'a Locks,
+    concurrency: &'a Concurrency,
     pin: &'a Pin<'a>,
     hash: u64,
 }
@@ -43,7 +44,7 @@ struct KeyLock<'a> {
 impl Drop for KeyLock<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.locks.unlock(self.hash, self.pin);
+        self.concurrency.unlock(self.hash, self.pin);
     }
 }
 
@@ -94,32 +95,32 @@ impl Core {
             || key.starts_with(RECORDS)
             || key.len() > KEY
             || value.len() > VALUE
-            || self.check_key(key).is_err()
+            || self.versions.space.check_key(key).is_err()
         {
             return Ok(None);
         }
         let hash = key::hash(key);
-        self.locks.prefetch(hash);
-        let pin = self.active.pin()?;
-        let spot = self.index.spot(&pin, key);
-        let leaf = self.index.leaf(spot);
+        self.versions.concurrency.prefetch(hash);
+        let pin = self.versions.pin()?;
+        let spot = self.versions.index.spot(&pin, key);
+        let leaf = self.versions.index.leaf(spot);
         leaf.prefetch_head();
         let (had, told) = {
-            let (number, mut log) = self.writers.claim();
+            let (number, mut log) = self.versions.writers.claim();
             // The previous holder of the log may have failed: what it stored is in doubt, and stays as it is.
-            self.pool.check_usable()?;
+            self.versions.pool().check_usable()?;
             let space = (HEADER + (key.len() + value.len()) as u64).next_multiple_of(GRAIN);
             let Some(run) = log.next_run(space) else { return Ok(None) };
             if let Some(word) = leaf.likely(hash) {
-                self.index.prefetch_key(word);
+                self.versions.index.prefetch_key(word);
             }
-            if self.locks.try_lock(hash, &pin) != Tried::Taken {
+            if self.versions.concurrency.try_lock(hash, &pin) != Tried::Taken {
                 return Ok(None);
             }
-            let _lock = KeyLock { locks: &self.locks, pin: &pin, hash };
+            let _lock = KeyLock { concurrency: &self.versions.concurrency, pin: &pin, hash };
             let put = Put { key, value, hash, spot, run, writer: number };
             let Some(had) = self.put_locked(&pin, &put, &mut log)? else { return Ok(None) };
-            (had, log.tell(&self.space))
+            (had, log.tell(&self.versions.space))
         };
         drop(pin);
         if let Some(bytes) = told {
@@ -130,10 +131,10 @@ impl Core {
 
     #[inline]
     fn put_locked(&self, pin: &Pin<'_>, put: &Put<'_>, log: &mut Log) -> Result<Option<bool>> {
-        let (writer, leaf) = (self.writers.get(put.writer), self.index.leaf(put.spot));
+        let (writer, leaf) = (self.versions.writers.get(put.writer), self.versions.index.leaf(put.spot));
         writer.prepare(pin);
         let bit = 1 << put.writer;
-        if !self.failpoints.skips(Step::Announce) {
+        if !self.versions.skips(Step::Announce) {
             leaf.pending.fetch_or(bit, SeqCst);
         }
         // Behind the announcement: a leaf that is split from here on passes it on.
@@ -142,7 +143,7 @@ impl Core {
             return Ok(None);
         }
         switch_point();
-        let ts = self.active.tick();
+        let ts = self.versions.concurrency.active.tick();
         switch_point();
         writer.prepared(ts);
         // Behind the key's lock: if this is a version of the key, it stays the newest one.
@@ -159,7 +160,7 @@ impl Core {
         let mut header = Header::new(put.key, put.value, header::FIRST);
         header.ts = ts;
         header.prev = if old.is_none() { 0 } else { old.offset() };
-        header.generation = self.generation;
+        header.generation = self.versions.medium.generation();
         header.link = log.link;
         let key_end = HEADER as usize + put.key.len();
         let (front, rest) =
@@ -173,45 +174,52 @@ impl Core {
         let (at, behind) = (put.run.offset, put.run.offset + head.len() as u64);
         let streaming = Streaming;
         let one_pass = rest.len() >= ONE_PASS
-            && !self.failpoints.skips(Step::ChecksumAll)
-            && !self.failpoints.skips(Step::ChecksumLast);
+            && !self.versions.skips(Step::ChecksumAll)
+            && !self.versions.skips(Step::ChecksumLast);
         let checksum = if one_pass {
             let covered = checksum::checksummed(head);
             checksum::bound(
-                raw::store_checksumming(Claim::Writer, &self.pool, &self.key, behind, covered, rest)?,
+                raw::store_checksumming(
+                    Claim::Writer,
+                    self.versions.pool(),
+                    self.versions.medium.key(),
+                    behind,
+                    covered,
+                    rest,
+                )?,
                 location,
             )
-        } else if self.failpoints.skips(Step::ChecksumAll) {
-            checksum::checksum_parts(&self.key, &head[..HEADER as usize], &[], location)
+        } else if self.versions.skips(Step::ChecksumAll) {
+            checksum::checksum_parts(self.versions.medium.key(), &head[..HEADER as usize], &[], location)
         } else {
-            checksum::checksum_parts(&self.key, head, rest, location)
+            checksum::checksum_parts(self.versions.medium.key(), head, rest, location)
         };
         head[..8].copy_from_slice(&checksum.to_le_bytes());
-        if self.failpoints.skips(Step::ChecksumLast) {
-            raw::store(Claim::Writer, &self.pool, at, head)?;
+        if self.versions.skips(Step::ChecksumLast) {
+            raw::store(Claim::Writer, self.versions.pool(), at, head)?;
         }
         if !one_pass && !rest.is_empty() {
-            raw::store(Claim::Writer, &self.pool, behind, rest)?;
+            raw::store(Claim::Writer, self.versions.pool(), behind, rest)?;
         }
         let mut had = false;
         if !old.is_none() {
-            let before = Record::at(Claim::Pinned, pin, &self.pool, old.offset())?;
-            if before.key() != put.key && !self.failpoints.skips(Step::CompareKeys) {
+            let before = Record::at(Claim::Pinned, pin, self.versions.pool(), old.offset())?;
+            if before.key() != put.key && !self.versions.skips(Step::CompareKeys) {
                 return Ok(None);
             }
             had = before.is_live(&Now::default());
         }
-        log.follow(&self.pool, &self.key, 1)?;
-        raw::store(Claim::Writer, &self.pool, at, head)?;
-        if !self.failpoints.skips(Step::CommitBarrier) {
-            self.pool.drain().map_err(|source| Error::InDoubt { source })?;
+        log.follow(self.versions.pool(), self.versions.medium.key(), 1)?;
+        raw::store(Claim::Writer, self.versions.pool(), at, head)?;
+        if !self.versions.skips(Step::CommitBarrier) {
+            self.versions.pool().drain().map_err(|source| Error::InDoubt { source })?;
         }
         std::mem::forget(streaming); // the drain has waited for them
         log.link = checksum::link(checksum);
-        log.advance(&self.space, put.run, put.run.len as u64);
+        log.advance(&self.versions.space, put.run, put.run.len as u64);
         log.is_durable();
         let word = Word::new(put.run.offset, put.run.len as u64, put.hash, &header);
-        self.index.set(pin, put.key, put.hash, old, word, put.spot)?;
+        self.versions.index.set(pin, put.key, put.hash, old, word, put.spot)?;
         self.is_published(put.run.segment, word, old, log);
         Ok(Some(had))
     }

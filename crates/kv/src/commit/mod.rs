@@ -40,12 +40,12 @@ impl Core {
     /// Commits; returns the timestamp. The caller has the locks of all that is written, and gives them back.
     #[inline]
     pub(crate) fn commit(&self, pin: &Pin<'_>, work: &mut Work, terms: Terms<'_>) -> Result<u64> {
-        self.pool.check_usable()?;
+        self.versions.pool().check_usable()?;
         work.compact();
-        if let Some(shared) = self.writers.grouped() {
+        if let Some(shared) = self.versions.writers.grouped() {
             return self.commit_grouped(pin, work, terms, shared);
         }
-        if self.replicated.is_some() && !terms.follows {
+        if self.persistence.is_replicated() && !terms.follows {
             return self.commit_replicated(pin, work, terms);
         }
         self.commit_alone(pin, work, terms)
@@ -53,13 +53,13 @@ impl Core {
 
     /// As [`commit`](Self::commit), when the log has room.
     fn commit_replicated(&self, pin: &Pin<'_>, work: &mut Work, terms: Terms<'_>) -> Result<u64> {
-        let leading = self.leading()?;
+        let leading = self.persistence.leading()?;
         leading.check()?;
         if leading.is_filled() {
-            self.trim(leading, false)?;
+            self.persistence.trim(&self.versions, leading, false)?;
         }
         // In a simulated pool no time passes.
-        let pauses = if self.pool.domain() == Domain::Simulated { 0 } else { PAUSES };
+        let pauses = if self.versions.pool().domain() == Domain::Simulated { 0 } else { PAUSES };
         let mut tries = 0;
         loop {
             match self.commit_alone(pin, work, terms) {
@@ -68,7 +68,7 @@ impl Core {
                         std::thread::sleep(PAUSE);
                     }
                     tries += 1;
-                    self.trim(leading, true)?;
+                    self.persistence.trim(&self.versions, leading, true)?;
                 }
                 other => return other,
             }
@@ -77,16 +77,16 @@ impl Core {
 
     #[inline]
     fn commit_alone(&self, pin: &Pin<'_>, work: &mut Work, terms: Terms<'_>) -> Result<u64> {
-        if self.bound.is_on() {
-            self.bound.admit(|| self.force())?;
+        if self.persistence.is_numbered() {
+            self.persistence.admit(&self.versions)?;
         }
         let (number, mut log) = self.find_room(pin, work)?;
-        let writer = self.writers.get(number);
+        let writer = self.versions.writers.get(number);
         writer.prepare(pin);
         self.announce(pin, work, 1 << number);
         switch_point();
-        let position = self.active.is_ordered().then(|| self.order.join(&self.active));
-        let ts = position.as_ref().map_or_else(|| self.active.tick(), |position| position.ts);
+        let position = self.versions.concurrency.active.is_ordered().then(|| self.versions.concurrency.join());
+        let ts = position.as_ref().map_or_else(|| self.versions.concurrency.active.tick(), |position| position.ts);
         switch_point();
         writer.prepared(ts);
         let result = match self.validate(pin, work, number, ts, terms) {
@@ -97,7 +97,7 @@ impl Core {
                 published
             }),
             Err(error) => {
-                self.turned_back();
+                self.persistence.turned_back();
                 Err(error)
             }
         };
@@ -106,7 +106,7 @@ impl Core {
         }
         self.end(writer, work, 1 << number, position.as_ref());
         result?;
-        let written = log.tell(&self.space);
+        let written = log.tell(&self.versions.space);
         drop(log);
         if let Some(position) = position {
             position.wait_until_seen();
@@ -117,30 +117,23 @@ impl Core {
         Ok(ts)
     }
 
-    /// Nothing of it is or will be in the log.
-    fn turned_back(&self) {
-        if self.bound.is_on() {
-            self.bound.give_up();
-        }
-    }
-
     /// Tells readers of the leaves that are about to change.
     #[inline]
     fn announce(&self, pin: &Pin<'_>, work: &mut Work, bit: u64) {
-        if self.failpoints.skips(Step::Announce) {
+        if self.versions.skips(Step::Announce) {
             return;
         }
         for at in 0..work.writes.len() {
             loop {
                 let spot = work.writes[at].spot;
-                let leaf = self.index.leaf(spot);
+                let leaf = self.versions.index.leaf(spot);
                 leaf.pending.fetch_or(bit, SeqCst);
                 // A leaf that was split meanwhile has passed the bit on, or was split before: then the key is elsewhere.
                 if leaf.layout_now() == spot.layout {
                     break;
                 }
                 let key = work.key(&work.writes[at]);
-                let spot = self.index.spot(pin, key);
+                let spot = self.versions.index.spot(pin, key);
                 work.writes[at].spot = spot;
             }
         }
@@ -161,7 +154,7 @@ impl Core {
     #[inline]
     fn retreat(&self, work: &Work, bit: u64) {
         for write in &work.writes {
-            self.index.leaf(write.spot).retreat(bit);
+            self.versions.index.leaf(write.spot).retreat(bit);
         }
     }
 }

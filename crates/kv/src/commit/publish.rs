@@ -28,14 +28,14 @@ impl Core {
             let header = work.header(write.at);
             let tombstone = header.has(TOMBSTONE);
             let word = Word::new(run.offset + (at - run.image) as u64, write.len as u64, write.hash, &header);
-            self.index.set(pin, work.key(write), write.hash, write.old, word, write.spot)?;
+            self.versions.index.set(pin, work.key(write), write.hash, write.old, word, write.spot)?;
             if word.expires() {
                 fence(SeqCst);
-                self.note_expiring();
+                self.versions.note_expiring();
             }
             let unlinked = self.is_published(run.segment, word, write.old, log);
-            if tombstone && self.failpoints.skips(Step::KeepTombstones) {
-                self.index.remove(pin, work.key(write), write.hash, word)?;
+            if tombstone && self.versions.skips(Step::KeepTombstones) {
+                self.versions.index.remove(pin, work.key(write), write.hash, word)?;
             } else if tombstone {
                 log.tombstones.push(Tombstone { key: work.key(write).into(), word, ts: header.ts, unlinked });
             }
@@ -46,10 +46,10 @@ impl Core {
     /// The index leads to `word` instead of `old`; returns a reading of the clock behind that.
     #[inline]
     pub(super) fn is_published(&self, segment: u32, word: Word, old: Word, log: &mut Log) -> u64 {
-        self.space.add_live(segment, word.space());
+        self.versions.space.add_live(segment, word.space());
         switch_point();
-        let unlinked = self.active.now();
-        if self.failpoints.skips(Step::RetireBeforeFree) {
+        let unlinked = self.versions.now();
+        if self.versions.skips(Step::RetireBeforeFree) {
             self.free_at_once(old);
         } else if !old.is_none() {
             log.dead.push(Dead { word: old, unlinked });
@@ -60,12 +60,12 @@ impl Core {
     /// What must not be done.
     #[cold]
     fn free_at_once(&self, old: Word) {
-        let Some(number) = self.space.number(old.offset()).filter(|_| !old.is_none()) else { return };
-        self.space.sub_live(old);
-        if self.space.live(number) == 0
-            && !self.writers.all.iter().any(|w| w.log.try_lock().is_none_or(|l| l.segment() == Some(number)))
+        let Some(number) = self.versions.space.number(old.offset()).filter(|_| !old.is_none()) else { return };
+        self.versions.space.sub_live(old);
+        if self.versions.space.live(number) == 0
+            && !self.versions.writers.all.iter().any(|w| w.log.try_lock().is_none_or(|l| l.segment() == Some(number)))
         {
-            self.space.give_back(number);
+            self.versions.space.give_back(number);
         }
     }
 }

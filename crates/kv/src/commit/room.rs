@@ -39,12 +39,12 @@ impl Core {
     /// A log, with places in it for what is written.
     #[inline]
     pub(super) fn find_room(&self, pin: &Pin<'_>, work: &mut Work) -> Result<(usize, OwnMutexGuard<'_, Log>)> {
-        let (number, mut log) = self.writers.claim();
+        let (number, mut log) = self.versions.writers.claim();
         match self.place(work, &mut log) {
             Ok(()) => Ok((number, log)),
             Err(error) => {
                 drop(log);
-                self.make_room(pin, work, error).inspect_err(|_| self.turned_back())
+                self.make_room(pin, work, error).inspect_err(|_| self.persistence.turned_back())
             }
         }
     }
@@ -53,7 +53,7 @@ impl Core {
     fn place(&self, work: &mut Work, log: &mut Log) -> Result<()> {
         let mut runs = std::mem::take(&mut work.runs);
         let records = work.writes.iter().map(|write| (write.at, write.len));
-        let placed = log.place(&self.space, records, || self.need(work), &mut runs);
+        let placed = log.place(&self.versions.space, records, || self.need(work), &mut runs);
         work.runs = runs;
         placed
     }
@@ -63,11 +63,11 @@ impl Core {
     fn make_room(&self, pin: &Pin<'_>, work: &mut Work, error: Error) -> Result<(usize, OwnMutexGuard<'_, Log>)> {
         let bytes: u64 = work.writes.iter().map(|write| write.len as u64).sum();
         let Some(need) = error.refused() else { return Err(error) };
-        for (number, writer) in self.writers.all.iter().enumerate() {
+        for (number, writer) in self.versions.writers.all.iter().enumerate() {
             // A transaction that takes data out waits for one in use, rather than have one more begun. It has none itself, and no timestamp that others wait
             // for.
             let log = if need == Need::Urgent { Some(writer.log.lock()) } else { writer.log.try_lock() };
-            if let Some(mut log) = log.filter(|log| log.has_room(&self.space, bytes, need)) {
+            if let Some(mut log) = log.filter(|log| log.has_room(&self.versions.space, bytes, need)) {
                 self.place(work, &mut log)?;
                 return Ok((number, log));
             }
@@ -76,7 +76,7 @@ impl Core {
             return Err(error);
         }
         self.checkpoint()?;
-        let (number, mut log) = self.writers.claim();
+        let (number, mut log) = self.versions.writers.claim();
         self.place(work, &mut log)?;
         Ok((number, log))
     }
@@ -89,7 +89,7 @@ impl Core {
     /// Whether no transaction has committed or gone since all was freed that could be. That a put was tried in vain says nothing about deletions, for which
     /// more is moved.
     fn is_cramped(&self, own: Option<&Pin<'_>>, need: Need) -> bool {
-        let now = Some((self.active.now(), self.active.oldest_but(own)));
+        let now = Some((self.versions.now(), self.versions.concurrency.active.oldest_but(own)));
         self.cramped.lock()[rank(need)..].contains(&now)
     }
 
@@ -108,7 +108,9 @@ impl Core {
             match need {
                 Need::Urgent => self.await_oldest(),
                 // What they have overwritten is free as soon as no transaction reads it. That was long ago for who has waited before.
-                Need::Replace if self.active.oldest_snapshot() != Some(self.lasting.load(Relaxed)) => {
+                Need::Replace
+                    if self.versions.concurrency.active.oldest_snapshot() != Some(self.lasting.load(Relaxed)) =>
+                {
                     self.await_oldest()
                 }
                 _ => {}
@@ -118,19 +120,19 @@ impl Core {
         let _turn = self.turn.lock();
         // What another one has moved meanwhile is for all.
         let is_done = self.rescues.load(Relaxed) != before;
-        let now = (self.counters.moved.load(Relaxed), self.space.usage().free);
+        let now = (self.counters.moved.load(Relaxed), self.versions.space.usage().free);
         let gained = now != tried.last;
         tried.in_vain = if gained { 0 } else { tried.in_vain + 1 };
         tried.last = now;
         tried.tries += 1;
-        let hopeless = tried.tries > TRIES_TO_FREE && !self.space.could_hold(bytes);
+        let hopeless = tried.tries > TRIES_TO_FREE && !self.versions.space.could_hold(bytes);
         let most = if deletes { TRIES_URGENT } else { TRIES_REPLACE };
         let vain = if need == Need::Replace { VAIN_REPLACE } else { TRIES };
         let goes_on = tried.tries < most && tried.in_vain < vain && !hopeless;
         if goes_on && deletes && !is_done {
             self.rescues.fetch_add(1, Relaxed);
             // The background thread need not.
-            self.space.take_urgent();
+            self.versions.space.take_urgent();
             // The checkpoint made when it was refused has moved nothing that it had locked.
             if let Err(error) = self.rescue() {
                 tracing::debug!(%error, "a checkpoint failed while somebody takes data out of a full store");
@@ -138,12 +140,13 @@ impl Core {
         }
         // One that is too long says nothing about others that delete.
         if !(goes_on || hopeless && deletes) {
-            self.cramped.lock()[rank(need)] = Some((self.active.now(), self.active.oldest_but(None)));
+            self.cramped.lock()[rank(need)] =
+                Some((self.versions.now(), self.versions.concurrency.active.oldest_but(None)));
         }
         if goes_on {
             return Ok(());
         }
-        if let Some(snapshot) = self.active.oldest_snapshot() {
+        if let Some(snapshot) = self.versions.concurrency.active.oldest_snapshot() {
             self.lasting.store(snapshot, Relaxed);
         }
         Err(self.named(error))
@@ -152,16 +155,16 @@ impl Core {
     /// With the snapshot that is in the way, if one is.
     fn named(&self, mut error: Error) -> Error {
         if let Error::Full { snapshot, .. } = &mut error
-            && self.space.held.load(Relaxed) >= self.space.segment_bytes
+            && self.versions.space.held.load(Relaxed) >= self.versions.space.segment_bytes
         {
-            *snapshot = self.active.oldest_snapshot().map(Into::into);
+            *snapshot = self.versions.concurrency.active.oldest_snapshot().map(Into::into);
         }
         error
     }
 
     /// What was moved is not freed while an active transaction could still reach it: that one may be about to end, and not on a processor.
     fn await_oldest(&self) {
-        let oldest = || self.active.census().1;
+        let oldest = || self.versions.concurrency.active.census().1;
         let (was, mut wait) = (oldest(), Wait::new());
         let mut looks = 0;
         while was.is_some() && oldest() == was && looks < LOOKS {
@@ -173,11 +176,11 @@ impl Core {
     /// What a transaction needs room for. Asked when a segment is taken, so it looks how many leaves there are.
     #[cold]
     pub(super) fn need(&self, work: &Work) -> Need {
-        self.note_leaves();
+        self.versions.note_leaves();
         let need = need(work);
-        match self.replicated.as_ref().filter(|replicated| replicated.leading().is_none()) {
-            Some(following) if following.is_cornered() => Need::Rescue,
-            Some(_) if need != Need::Urgent => Need::Repeat,
+        match self.persistence.follows() {
+            true if self.persistence.is_cornered() => Need::Rescue,
+            true if need != Need::Urgent => Need::Repeat,
             _ => need,
         }
     }

@@ -5,10 +5,8 @@ use std::sync::atomic::Ordering::SeqCst;
 use crate::Step;
 use crate::core::Core;
 use crate::error::{ConflictWith, Error, Key, Result};
-use crate::index::{Found, Spot};
 use crate::isolation::active::Pin;
 use crate::media::record::Record;
-use crate::media::word::Word;
 use crate::raw::Claim;
 use crate::scan::Scanner;
 use crate::time::Now;
@@ -28,7 +26,7 @@ pub(crate) struct Terms<'n> {
 impl Core {
     #[inline]
     pub(super) fn validate(&self, pin: &Pin<'_>, work: &Work, own: usize, ts: u64, terms: Terms<'_>) -> Result<()> {
-        if !terms.validate || self.failpoints.skips(Step::Validate) {
+        if !terms.validate || self.versions.skips(Step::Validate) {
             return Ok(());
         }
         for read in &work.reads {
@@ -42,7 +40,7 @@ impl Core {
     /// The quick look: the index has what it had, and no writer is about to change the leaf.
     #[inline]
     fn is_unchanged(&self, read: &Read, own: usize) -> bool {
-        let leaf = self.index.leaf(read.spot);
+        let leaf = self.versions.index.leaf(read.spot);
         // A version that was old when it was read is not what the index leads to.
         let newest = read.ts != 0 && read.record == read.word.offset();
         newest && leaf.pending.load(SeqCst) & !(1 << own) == 0 && leaf.holds(read.spot.layout, read.slot, read.word)
@@ -53,9 +51,9 @@ impl Core {
         let key = if read.record == 0 {
             &work.missed[read.missed.start as usize..read.missed.end as usize]
         } else {
-            Record::at(Claim::Pinned, pin, &self.pool, read.record)?.key()
+            Record::at(Claim::Pinned, pin, self.versions.pool(), read.record)?.key()
         };
-        let seen = self.read(pin, key, read.hash, ts, Some(own), None)?;
+        let seen = self.versions.read(pin, key, read.hash, ts, Some(own), None)?;
         let found = seen.record.map_or(0, |record| record.header.ts);
         // A tombstone may have been dropped, or not yet been there to be seen: to be absent is all that counts, if no transaction put something in between.
         let same = found == read.ts || (read.ts == 0 && found <= pin.snapshot);
@@ -75,12 +73,12 @@ impl Core {
         ts: u64,
         now: &Now,
     ) -> Result<()> {
-        if self.failpoints.skips(Step::ValidateScans) {
+        if self.versions.skips(Step::ValidateScans) {
             return Ok(());
         }
         for scan in &work.scans {
             let mut expected = work.scanned[scan.found.start as usize..scan.found.end as usize].iter();
-            let mut scanner = Scanner::new(self, pin, ts, now, own, scan.range.clone());
+            let mut scanner = Scanner::new(&self.versions, &self.background, pin, ts, now, own, scan.range.clone());
             loop {
                 let found = scanner.next()?;
                 let expected = expected.next();
@@ -95,25 +93,5 @@ impl Core {
             }
         }
         Ok(())
-    }
-
-    /// Whether the newest version of `key` is one that this transaction may supersede, and which that is. The caller has the key's lock.
-    #[inline]
-    pub(crate) fn newest<'p>(
-        &'p self,
-        pin: &'p Pin<'_>,
-        key: &[u8],
-        hash: u64,
-        likely: Option<Spot>,
-    ) -> Result<crate::core::read::Seen<'p>> {
-        let guess = likely.map(|spot| Ok::<_, Error>((spot, self.index.find_in(spot, key, hash, pin)?))).transpose()?;
-        let (spot, found) = match guess {
-            Some((spot, Found::Here(slot, word))) => (spot, Some((slot, word))),
-            // It may have been another key with this hash.
-            _ => self.index.find(pin, key, hash)?,
-        };
-        let (slot, word) = found.unwrap_or((0, Word::NONE));
-        let record = found.map(|_| Record::at(Claim::Pinned, pin, &self.pool, word.offset())).transpose()?;
-        Ok(crate::core::read::Seen { spot, slot, word, record })
     }
 }

@@ -8,13 +8,12 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use pmem::sync::CachePadded;
-use pmem::{ChecksumKey, Pool};
-
 use crate::error::{Error, Result};
+use crate::medium::Medium;
 use crate::options::Durability;
 use crate::space::Space;
 use crate::writers::writer::Writers;
+use pmem::sync::CachePadded;
 
 /// Numbers of commits, if they are bounded.
 pub(crate) struct Bound {
@@ -91,8 +90,7 @@ impl Bound {
     /// Makes every commit that has returned durable. One barrier. `check` says if a log with copies has failed.
     pub(crate) fn force(
         &self,
-        pool: &Pool,
-        key: &ChecksumKey,
+        medium: &Medium,
         writers: &Writers,
         space: &Space,
         check: impl FnOnce() -> Result<()>,
@@ -101,6 +99,7 @@ impl Bound {
             return Ok(());
         }
         let _one = self.one.lock();
+        let pool = medium.pool();
         // A commit that drew a number up to this one holds its log until its records are in it.
         let last = self.last();
         if self.forced() == last {
@@ -109,7 +108,7 @@ impl Bound {
         for writer in &writers.all {
             let (waiting, unnamed) = {
                 let mut log = writer.log.lock();
-                log.force(pool, key, self.forced())?;
+                log.force(pool, medium.key(), self.forced())?;
                 (std::mem::take(&mut log.unforced), std::mem::take(&mut log.unnamed))
             };
             for (first, count) in unnamed {

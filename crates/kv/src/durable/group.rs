@@ -22,8 +22,8 @@ use std::thread::Thread;
 use pmem::sync::{Mutex, wait_point};
 
 use crate::error::{Error, Result};
-use crate::isolation::active::Active;
-use crate::isolation::order::{Order, Position};
+use crate::isolation::Concurrency;
+use crate::isolation::order::Position;
 use crate::writers::work::Work;
 use crate::writers::writer::Run;
 
@@ -89,10 +89,10 @@ pub(crate) struct Joined<'g> {
 
 impl Group {
     /// A position in the queue, with a timestamp.
-    pub(crate) fn join<'g>(&'g self, order: &'g Order, active: &'g Active) -> (Joined<'g>, Position<'g>) {
+    pub(crate) fn join<'g>(&'g self, concurrency: &'g Concurrency) -> (Joined<'g>, Position<'g>) {
         let ticket = Arc::new(Ticket { state: WAIT.into(), thread: std::thread::current(), outcome: Mutex::new(None) });
         let mut queue = self.0.lock();
-        let position = order.join(active);
+        let position = concurrency.join();
         let ts = position.ts;
         queue.entries.push_back(Entry { ts, ticket: ticket.clone(), stage: Stage::Validating });
         (Joined { group: self, ts, ticket, stays: false }, position)

@@ -24,7 +24,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use pmem::Pool;
 use pmem::sync::wait_point;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::isolation::active::Pin;
 use crate::media::record::Record;
 use crate::media::word::Word;
@@ -134,6 +134,12 @@ impl Index {
     /// The same without leaves that stand for nothing, which the next keys get.
     pub(crate) fn memory_in_use(&self) -> u64 {
         self.memory() - self.leaves.bytes() + self.leaf_count() * size_of::<Leaf>() as u64
+    }
+
+    /// A new key needs memory: an error if more than `max` bytes are in use.
+    pub(crate) fn check_memory(&self, max: u64) -> Result<()> {
+        let bytes = self.memory_in_use();
+        if bytes <= max { Ok(()) } else { Err(Error::IndexMemory { keys: self.entries(), bytes, max }) }
     }
 
     /// Leaves in the tree.

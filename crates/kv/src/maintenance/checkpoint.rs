@@ -39,8 +39,8 @@ impl Core {
     /// So many bytes of records were written: enough of them, and it is time for a checkpoint.
     #[cold]
     pub(crate) fn account(&self, bytes: u64) {
-        self.note_leaves();
-        if self.space.wants_background() {
+        self.versions.note_leaves();
+        if self.versions.space.wants_background() {
             self.background.wake();
         }
         let written = self.written.fetch_add(bytes, Relaxed) + bytes;
@@ -75,19 +75,19 @@ impl Core {
     fn checkpoint_for(&self, rescue: bool) -> Result<()> {
         let mut checkpointer = self.checkpointer.lock();
         checkpointer.rescue = rescue;
-        self.pool.check_usable()?;
-        self.space.ask_again();
+        self.versions.pool().check_usable()?;
+        self.versions.space.ask_again();
         // What a checkpoint that failed had gathered is for this one.
         let mut gathered = std::mem::take(&mut checkpointer.gathered);
-        gathered.left.append(&mut self.index.take_left());
+        gathered.left.append(&mut self.versions.index.take_left());
         if let Err(error) = self.write_checkpoint(&mut checkpointer, &mut gathered) {
             let Gathered { dead, tombstones, left, chunks, .. } = gathered;
             checkpointer.gathered = Gathered { dead, tombstones, left, ..Gathered::default() };
             checkpointer.chunks.extend(chunks);
             checkpointer.nodes.far = None;
             // What it has taken comes back only with the next one.
-            checkpointer.note_nodes(&self.space);
-            self.pool.drain()?; // the next one takes these nodes as they are, and another thread may make it
+            checkpointer.note_nodes(&self.versions.space);
+            self.versions.pool().drain()?; // the next one takes these nodes as they are, and another thread may make it
             return Err(error);
         }
         self.reclaim(&mut checkpointer, gathered)
@@ -95,23 +95,23 @@ impl Core {
 
     fn write_checkpoint(&self, checkpointer: &mut Checkpointer, gathered: &mut Gathered) -> Result<()> {
         let written = self.written.load(Acquire);
-        let pin = self.active.pin_for_upkeep()?;
-        if !self.failpoints.skips(Step::MarksFirst) {
+        let pin = self.versions.concurrency.active.pin_for_upkeep()?;
+        if !self.versions.skips(Step::MarksFirst) {
             self.gather(checkpointer, gathered);
         }
         let number = checkpointer.cell.get().number + 1;
         self.write_leaves(checkpointer, &pin, number, gathered)?;
-        if self.failpoints.skips(Step::MarksFirst) {
+        if self.versions.skips(Step::MarksFirst) {
             self.gather(checkpointer, gathered);
         }
         let (root, root_checksum) = self.write_roots(checkpointer, number, gathered)?;
         // What is in the leaves is durable before they are named.
-        if !self.failpoints.skips(Step::ForceFirst) {
-            self.force()?;
+        if !self.versions.skips(Step::ForceFirst) {
+            self.persistence.force(&self.versions)?;
         }
-        let commit_number = self.bound.forced();
-        if !self.failpoints.skips(Step::CheckpointBarrier) {
-            self.pool.drain()?;
+        let commit_number = self.persistence.forced();
+        if !self.versions.skips(Step::CheckpointBarrier) {
+            self.versions.pool().drain()?;
         }
         let mut marks = [0; WRITERS];
         let mut links = [0; WRITERS];
@@ -120,9 +120,9 @@ impl Core {
         let checkpoint = Checkpoint {
             root,
             number,
-            clock: if self.failpoints.skips(Step::RestoreClock) { 1 } else { self.active.now() },
+            clock: if self.versions.skips(Step::RestoreClock) { 1 } else { self.versions.now() },
             commit_number,
-            entries: self.index.entries(),
+            entries: self.versions.index.entries(),
             marks,
             links,
             root_checksum,
@@ -134,7 +134,7 @@ impl Core {
         checkpointer.chunks = std::mem::take(&mut gathered.chunks);
         for node in std::mem::take(&mut gathered.left) {
             let count = checkpointer.long.remove(&node).unwrap_or(1);
-            checkpointer.nodes.free(&self.space, node, count);
+            checkpointer.nodes.free(&self.versions.space, node, count);
         }
         Ok(())
     }
@@ -143,21 +143,21 @@ impl Core {
     /// before the marks is in the leaves, which are read after this. The log of groups comes first: a transaction that has records in it by then holds its own
     /// until they are in the index.
     fn gather(&self, checkpointer: &Checkpointer, gathered: &mut Gathered) {
-        let late = usize::from(self.failpoints.skips(Step::GroupsMarkFirst));
+        let late = usize::from(self.versions.skips(Step::GroupsMarkFirst));
         gathered.marks = vec![Mark::from_word(0); WRITERS];
         gathered.links = vec![0; WRITERS];
-        let short = checkpointer.rescue || self.space.is_short();
+        let short = checkpointer.rescue || self.versions.space.is_short();
         for number in (late..WRITERS).chain(0..late) {
-            let mut log = self.writers.get(number).log.lock();
+            let mut log = self.versions.writers.get(number).log.lock();
             // Nothing came since the last checkpoint: its thread may be gone.
             let idle = log.segment().filter(|_| log.mark() == checkpointer.mark(number));
             let ends = |segment| {
                 // Nothing moves out of one that a writer fills.
-                let is_full = short && log.is_filled(&self.space);
-                self.space.live(segment) == 0 || checkpointer.nodes.is_far(segment) || is_full
+                let is_full = short && log.is_filled(&self.versions.space);
+                self.versions.space.live(segment) == 0 || checkpointer.nodes.is_far(segment) || is_full
             };
-            if log.was_cut() && !self.failpoints.skips(Step::FreshSegments) || idle.is_some_and(ends) {
-                log.end_segment(&self.space);
+            if log.was_cut() && !self.versions.skips(Step::FreshSegments) || idle.is_some_and(ends) {
+                log.end_segment(&self.versions.space);
             }
             (gathered.marks[number], gathered.links[number]) = (log.mark(), log.link);
             gathered.dead.append(&mut log.dead);
@@ -176,28 +176,29 @@ impl Core {
     ) -> Result<()> {
         let mut from = Some(Vec::new());
         let mut words = Vec::new();
-        let per = node::per_segment(self.space.segment_bytes);
+        let per = node::per_segment(self.versions.space.segment_bytes);
         while let Some(key) = from.take() {
             let (mut list, mut checksums) = (Vec::with_capacity(FANOUT), Vec::with_capacity(FANOUT));
             // A thread that splits leaves does not wait for this. A leaf that is split behind this has changed, and waits for the next checkpoint with all it
             // has then.
-            let mut next = Some(self.index.locate(pin, &key));
+            let mut next = Some(self.versions.index.locate(pin, &key));
             while let Some(stretch) = next {
-                let leaf = self.index.leaf(stretch.spot);
+                let leaf = self.versions.index.leaf(stretch.spot);
                 let old = leaf.node();
-                let dirty = self.index.leaves.take_dirty(stretch.spot.leaf);
+                let dirty = self.versions.index.leaves.take_dirty(stretch.spot.leaf);
                 switch_point();
                 let mut node = old;
                 if dirty || old == NO_NODE || checkpointer.nodes.is_far(old / per) {
-                    if !leaf.words(stretch.spot.layout, &mut words) && !self.failpoints.skips(Step::LookAgain) {
+                    if !leaf.words(stretch.spot.layout, &mut words) && !self.versions.skips(Step::LookAgain) {
                         // It was split: what it stood for is found from its first key on.
-                        self.index.leaves.mark_dirty(stretch.spot.leaf);
+                        self.versions.index.leaves.mark_dirty(stretch.spot.leaf);
                         from = Some(stretch.from.to_vec());
                         break;
                     }
                     // What is not written now has changed still, whatever becomes of this checkpoint.
                     let written = self.write_leaf(checkpointer, number, stretch.from, &words, old);
-                    let (at, checksum) = written.inspect_err(|_| self.index.leaves.mark_dirty(stretch.spot.leaf))?;
+                    let (at, checksum) =
+                        written.inspect_err(|_| self.versions.index.leaves.mark_dirty(stretch.spot.leaf))?;
                     node = at;
                     leaf.set_node(node);
                     leaf.checksum.store(checksum, Relaxed);
@@ -224,7 +225,11 @@ impl Core {
 
     /// What a node keeps of those it names.
     fn children(&self, checkpointer: &Checkpointer, kind: u32, checksums: impl Iterator<Item = u64>) -> u64 {
-        if checkpointer.cell.get().proves_nodes() { Node::children(&self.key, kind, checksums) } else { 0 }
+        if checkpointer.cell.get().proves_nodes() {
+            Node::children(self.versions.medium.key(), kind, checksums)
+        } else {
+            0
+        }
     }
 
     /// Returns where it is, and its checksum.
@@ -237,17 +242,18 @@ impl Core {
         old: u32,
     ) -> Result<(u32, u64)> {
         let span = Node::span(fence.len());
-        let at = if self.failpoints.skips(Step::CopyNodes) && old != NO_NODE {
+        let at = if self.versions.skips(Step::CopyNodes) && old != NO_NODE {
             old
         } else {
-            checkpointer.nodes.take(&self.space, span)?
+            checkpointer.nodes.take(&self.versions.space, span)?
         };
         if span > 1 {
             checkpointer.long.insert(at, span);
         }
         let mut node = Node::leaf(number, fence, words);
         let rest = fence.get(FENCE_INLINE..).unwrap_or_default();
-        let checksum = nodes::write(&self.pool, &self.key, &self.space, at, &mut node, rest)?;
+        let checksum =
+            nodes::write(self.versions.pool(), self.versions.medium.key(), &self.versions.space, at, &mut node, rest)?;
         Ok((at, checksum))
     }
 
@@ -261,7 +267,7 @@ impl Core {
         gathered: &mut Gathered,
     ) -> Result<()> {
         let first = leaves.first().copied().unwrap_or(NO_NODE);
-        let per = node::per_segment(self.space.segment_bytes);
+        let per = node::per_segment(self.versions.space.segment_bytes);
         if let Some(was) = checkpointer.chunks.remove(&first) {
             if was.leaves == leaves && was.children == children && !checkpointer.nodes.is_far(was.node / per) {
                 gathered.lists.push((was.node, was.checksum));
@@ -270,9 +276,10 @@ impl Core {
             }
             gathered.left.push(was.node);
         }
-        let at = checkpointer.nodes.take(&self.space, 1)?;
+        let at = checkpointer.nodes.take(&self.versions.space, 1)?;
         let mut node = Node::list(number, CHUNK, &leaves, 0, children);
-        let checksum = nodes::write(&self.pool, &self.key, &self.space, at, &mut node, &[])?;
+        let checksum =
+            nodes::write(self.versions.pool(), self.versions.medium.key(), &self.versions.space, at, &mut node, &[])?;
         gathered.lists.push((at, checksum));
         gathered.chunks.insert(first, List { leaves, children, node: at, checksum });
         Ok(())
@@ -283,15 +290,22 @@ impl Core {
         gathered.left.append(&mut checkpointer.roots);
         let (mut next, mut next_checksum) = (0, None);
         for lists in gathered.lists.chunks(FANOUT).rev() {
-            let mut at = checkpointer.nodes.take(&self.space, 1)?;
+            let mut at = checkpointer.nodes.take(&self.versions.space, 1)?;
             if at == 0 {
                 // Node 0 means that there is none: it stays taken.
-                at = checkpointer.nodes.take(&self.space, 1)?;
+                at = checkpointer.nodes.take(&self.versions.space, 1)?;
             }
             let children = self.children(checkpointer, ROOT, lists.iter().map(|list| list.1).chain(next_checksum));
             let numbers: Vec<u32> = lists.iter().map(|list| list.0).collect();
             let mut node = Node::list(number, ROOT, &numbers, next, children);
-            next_checksum = Some(nodes::write(&self.pool, &self.key, &self.space, at, &mut node, &[])?);
+            next_checksum = Some(nodes::write(
+                self.versions.pool(),
+                self.versions.medium.key(),
+                &self.versions.space,
+                at,
+                &mut node,
+                &[],
+            )?);
             checkpointer.roots.push(at);
             next = at;
         }
@@ -305,52 +319,53 @@ impl Core {
         let mut unripe = std::mem::take(&mut checkpointer.unripe);
         checkpointer.ripe.append(&mut unripe);
         checkpointer.ripe.extend(gathered.dead);
-        let retired = self.index.take_retired();
+        let retired = self.versions.index.take_retired();
         // Read behind them: a reader that may still reach them is pinned by now.
-        let now = self.active.now();
+        let now = self.versions.now();
         checkpointer.retired.extend(retired.into_iter().map(|old| (now, Box::new(old) as Box<dyn Send>)));
         // A transaction that begins from here on has a later snapshot than anything unlinked so far.
-        self.order.tick(&self.active);
-        let oldest = if self.failpoints.skips(Step::AwaitReaders) { u64::MAX } else { self.active.oldest() };
+        self.versions.concurrency.tick_in_order();
+        let oldest =
+            if self.versions.skips(Step::AwaitReaders) { u64::MAX } else { self.versions.concurrency.active.oldest() };
         let mut held = 0;
         checkpointer.ripe.retain(|dead| {
             let wait = dead.unlinked >= oldest;
             if wait {
                 held += dead.word.space();
             } else {
-                self.space.sub_live(dead.word);
+                self.versions.space.sub_live(dead.word);
             }
             wait
         });
-        self.space.held.store(held, Relaxed);
+        self.versions.space.held.store(held, Relaxed);
         checkpointer.retired.retain(|(since, _)| *since >= oldest);
         checkpointer.tombstones.extend(gathered.tombstones);
         self.drop_tombstones(checkpointer, oldest)?;
-        checkpointer.nodes.give_back(&self.space);
-        checkpointer.note_nodes(&self.space);
-        self.note_leaves();
+        checkpointer.nodes.give_back(&self.versions.space);
+        checkpointer.note_nodes(&self.versions.space);
+        self.versions.note_leaves();
         self.free_segments(checkpointer);
         // A small store has checkpoints often: that costs it little, and what waits would be most of its file.
-        let enough = (2 * self.space.usage().live).max(LEAST);
+        let enough = (2 * self.versions.space.usage().live).max(LEAST);
         self.checkpoint_at.store(enough.min(self.options.checkpoint_bytes), Relaxed);
         let moved = self.move_versions(checkpointer);
         self.unfinished.store(!checkpointer.unripe.is_empty(), std::sync::atomic::Ordering::Release);
         match moved {
-            Ok(()) | Err(crate::Error::Full { .. }) => self.space.shrink(),
+            Ok(()) | Err(crate::Error::Full { .. }) => self.versions.space.shrink(),
             other => other,
         }
     }
 
     /// Moves what stands alone, and then what is scanned together.
     fn move_versions(&self, checkpointer: &mut Checkpointer) -> Result<()> {
-        let pin = self.active.pin_for_upkeep()?;
+        let pin = self.versions.concurrency.active.pin_for_upkeep()?;
         let left = self.compact(checkpointer, &pin)?;
         if checkpointer.rescue { Ok(()) } else { self.gather_neighbours(checkpointer, &pin, left) }
     }
 
     /// Takes tombstones out of the index that the checkpoint has, and whose older versions are out of every reader's sight.
     fn drop_tombstones(&self, checkpointer: &mut Checkpointer, oldest: u64) -> Result<()> {
-        let pin = self.active.pin_for_upkeep()?;
+        let pin = self.versions.concurrency.active.pin_for_upkeep()?;
         let mut kept = Vec::new();
         let mut thin = Vec::new();
         for tombstone in std::mem::take(&mut checkpointer.tombstones) {
@@ -360,19 +375,20 @@ impl Core {
             }
             // Under the key's lock: a transaction that is about to supersede it has seen it, and gives it up itself.
             let hash = crate::media::key::hash(&tombstone.key);
-            if self.locks.try_lock(hash, &pin) != crate::isolation::locks::Tried::Taken {
+            if self.versions.concurrency.try_lock(hash, &pin) != crate::isolation::locks::Tried::Taken {
                 kept.push(tombstone);
                 continue;
             }
             // One that was superseded while it waited here has left its place, which a later one may have got: that is not out of every reader's sight.
-            let there = Record::at(Claim::Pinned, &pin, &self.pool, tombstone.word.offset());
-            let is_it = there.is_ok_and(|record| record.header.ts == tombstone.ts)
-                || self.failpoints.skips(Step::KnowTombstones);
-            let removed = is_it && self.index.remove(&pin, &tombstone.key, hash, tombstone.word).unwrap_or(false);
-            self.locks.unlock(hash, &pin);
+            let there = Record::at(Claim::Pinned, &pin, self.versions.pool(), tombstone.word.offset());
+            let is_it =
+                there.is_ok_and(|record| record.header.ts == tombstone.ts) || self.versions.skips(Step::KnowTombstones);
+            let removed =
+                is_it && self.versions.index.remove(&pin, &tombstone.key, hash, tombstone.word).unwrap_or(false);
+            self.versions.concurrency.unlock(hash, &pin);
             if removed {
                 // The durable checkpoint still leads to it.
-                checkpointer.unripe.push(Dead { word: tombstone.word, unlinked: self.active.now() });
+                checkpointer.unripe.push(Dead { word: tombstone.word, unlinked: self.versions.now() });
                 thin.push(tombstone.key);
             }
         }
@@ -380,23 +396,23 @@ impl Core {
         thin.sort_unstable();
         let mut merged = false;
         for key in thin.chunk_by(|a, b| a == b) {
-            merged |= self.index.merge(&pin, &key[0])?;
+            merged |= self.versions.index.merge(&pin, &key[0])?;
         }
         if merged {
-            self.index.merge_chunks(&pin);
+            self.versions.index.merge_chunks(&pin);
         }
         Ok(())
     }
 
     /// Frees segments in which nothing is live and that are behind the marks.
     fn free_segments(&self, checkpointer: &Checkpointer) {
-        for number in 0..self.space.count() {
-            let Use::Log { writer, sequence, .. } = self.space.used(number) else { continue };
-            if self.space.live(number) > 0 || sequence >= checkpointer.mark(writer).sequence {
+        for number in 0..self.versions.space.count() {
+            let Use::Log { writer, sequence, .. } = self.versions.space.used(number) else { continue };
+            if self.versions.space.live(number) > 0 || sequence >= checkpointer.mark(writer).sequence {
                 continue;
             }
-            let run = self.space.run(number) as u32;
-            (number..number + run).for_each(|number| self.space.give_back(number));
+            let run = self.versions.space.run(number) as u32;
+            (number..number + run).for_each(|number| self.versions.space.give_back(number));
         }
     }
 }

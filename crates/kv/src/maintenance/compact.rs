@@ -71,18 +71,18 @@ struct Full {
 impl Core {
     /// Empties the sparsest segments, if the store takes far more space than it needs; and those far out, if its file does. Returns how many bytes more may move.
     pub(super) fn compact(&self, checkpointer: &mut Checkpointer, pin: &Pin<'_>) -> Result<u64> {
-        let usage = self.space.usage();
-        let bytes = self.space.segment_bytes;
+        let usage = self.versions.space.usage();
+        let bytes = self.versions.space.segment_bytes;
         let taken = (usage.segments - usage.free - usage.nodes) * bytes;
         // What is written between two checkpoints, and what writers have begun.
         let has_begun = |log: &OwnMutex<Log>| log.try_lock().is_none_or(|log| log.segment().is_some());
-        let mut begun = self.writers.all.iter().filter(|writer| has_begun(&writer.log)).count() as u64;
-        if self.writers.grouped().is_some() {
+        let mut begun = self.versions.writers.all.iter().filter(|writer| has_begun(&writer.log)).count() as u64;
+        if self.versions.writers.grouped().is_some() {
             begun = begun.min(2); // that of groups, and that of the thread that makes checkpoints
         }
         let slack = self.checkpoint_at.load(Relaxed) + begun * bytes;
         // Where data were refused, a gain is welcome, and any gain where it was a transaction that takes data out.
-        let (wanted, dense) = match (self.space.take_short(), checkpointer.rescue) {
+        let (wanted, dense) = match (self.versions.space.take_short(), checkpointer.rescue) {
             (_, true) => (usage.live, bytes / 64 * 63),
             (true, false) => (usage.live, bytes / 8 * 7),
             (false, _) => {
@@ -111,7 +111,12 @@ impl Core {
         }
         if let Some(far) = checkpointer.nodes.far {
             let moves = |full: &Full| {
-                full.number >= far && self.space.lowest(self.space.run(full.number) as u32).is_some_and(|to| to < far)
+                full.number >= far
+                    && self
+                        .versions
+                        .space
+                        .lowest(self.versions.space.run(full.number) as u32)
+                        .is_some_and(|to| to < far)
             };
             for full in self.checkpointed(checkpointer).filter(moves).collect::<Vec<_>>() {
                 if left == 0 {
@@ -127,9 +132,9 @@ impl Core {
     /// Segments that something is in, and that recovery does not read.
     fn checkpointed<'a>(&'a self, checkpointer: &Checkpointer) -> impl Iterator<Item = Full> + use<'a> {
         let marks: Vec<u32> = (0..WRITERS).map(|writer| checkpointer.mark(writer).sequence).collect();
-        (0..self.space.count()).filter_map(move |number| match self.space.used(number) {
+        (0..self.versions.space.count()).filter_map(move |number| match self.versions.space.used(number) {
             Use::Log { writer, sequence, .. } if sequence < marks[writer] => {
-                let live = self.space.live(number);
+                let live = self.versions.space.live(number);
                 (live > 0).then_some(Full { number, writer, sequence, live })
             }
             _ => None,
@@ -147,18 +152,18 @@ impl Core {
         let mut needed = Vec::new();
         self.needed(pin, full, &mut needed)?;
         // A long one that is alone would be so again.
-        if to_gain.is_some() && needed.len() == 1 && needed[0].space() > self.space.segment_bytes / 2 {
+        if to_gain.is_some() && needed.len() == 1 && needed[0].space() > self.versions.space.segment_bytes / 2 {
             checkpointer.alone.insert(full.number, full.sequence);
             return Ok(());
         }
-        let need = match (checkpointer.rescue, full.live < self.space.segment_bytes / 8) {
+        let need = match (checkpointer.rescue, full.live < self.versions.space.segment_bytes / 8) {
             (false, _) => Need::Move,
             (true, false) => Need::Rescue,
             (true, true) => Need::Last,
         };
         let mut others = Vec::new();
         // Short ones fill segments by themselves.
-        if checkpointer.rescue && needed.iter().any(|record| record.space() > self.space.segment_bytes / 64) {
+        if checkpointer.rescue && needed.iter().any(|record| record.space() > self.versions.space.segment_bytes / 64) {
             for next in to_gain.unwrap_or_default().iter().take(FILLERS) {
                 self.needed(pin, *next, &mut others)?;
             }
@@ -170,8 +175,8 @@ impl Core {
     /// The records of a segment that the index leads to.
     fn needed<'a>(&'a self, pin: &Pin<'_>, full: Full, needed: &mut Vec<Record<'a>>) -> Result<()> {
         let Full { number, writer, sequence, .. } = full;
-        self.walk(number, writer, sequence, |record| {
-            if self.index.find_at(pin, record.key(), key::hash(record.key()), record.offset).is_some() {
+        self.versions.walk(number, writer, sequence, |record| {
+            if self.versions.index.find_at(pin, record.key(), key::hash(record.key()), record.offset).is_some() {
                 needed.push(record);
             }
             ControlFlow::Continue(())
@@ -192,28 +197,28 @@ impl Core {
         let mut held = Vec::new();
         let mut lock = |record: &Record<'r>| {
             let hash = key::hash(record.key());
-            match self.locks.try_lock(hash, pin) {
+            match self.versions.concurrency.try_lock(hash, pin) {
                 Tried::Taken => held.push(hash),
                 // Two keys may share a lock.
                 Tried::Own => {}
                 // A transaction that writes it now supersedes it anyway.
                 Tried::Busy => return None,
             }
-            Some((*record, self.index.find_at(pin, record.key(), hash, record.offset)?, hash))
+            Some((*record, self.versions.index.find_at(pin, record.key(), hash, record.offset)?, hash))
         };
         let own: Vec<Moved<'_>> = some.iter().filter_map(&mut lock).collect();
         let others = if own.is_empty() { Vec::new() } else { others.iter().filter_map(&mut lock).collect() };
         let moved = if own.is_empty() { Ok(()) } else { self.rewrite(checkpointer, pin, own, others, need) };
-        held.into_iter().for_each(|hash| self.locks.unlock(hash, pin));
+        held.into_iter().for_each(|hash| self.versions.concurrency.unlock(hash, pin));
         moved
     }
 
     /// A log in which everything is durable: what is linked to that testifies to it.
     fn claim_forced(&self) -> Result<(usize, OwnMutexGuard<'_, Log>)> {
         loop {
-            self.force()?;
-            let (writer, log) = self.writers.claim();
-            if log.number_drawn <= self.bound.forced() {
+            self.persistence.force(&self.versions)?;
+            let (writer, log) = self.versions.writers.claim();
+            if log.number_drawn <= self.persistence.forced() {
                 return Ok((writer, log));
             }
         }
@@ -229,7 +234,7 @@ impl Core {
     ) -> Result<()> {
         let (writer, mut log) = self.claim_forced()?;
         if checkpointer.rescue {
-            batch = packed(batch, others, log.rest(), self.space.segment_bytes);
+            batch = packed(batch, others, log.rest(), self.versions.space.segment_bytes);
         }
         let mut image = Vec::new();
         let mut pieces = Vec::new();
@@ -241,8 +246,8 @@ impl Core {
             pieces.push((at, image.len() - at));
         }
         let mut runs: Vec<Run> = Vec::new();
-        self.note_leaves();
-        log.place(&self.space, pieces.iter().copied(), || need, &mut runs)?;
+        self.versions.note_leaves();
+        log.place(&self.versions.space, pieces.iter().copied(), || need, &mut runs)?;
         let mut link = log.link;
         let mut words = Vec::with_capacity(batch.len());
         let mut run = 0;
@@ -256,14 +261,18 @@ impl Core {
                 continue;
             };
             (header.ts, header.prev) = (record.header.ts, record.header.prev);
-            (header.generation, header.rest) = (self.generation, (batch.len() - 1 - words.len()) as u32);
+            (header.generation, header.rest) =
+                (self.versions.medium.generation(), (batch.len() - 1 - words.len()) as u32);
             if header.has(FIRST) {
                 header.link = log.link;
             }
             bytes[..header::HEADER as usize].copy_from_slice(pmem::bytes_of(&header));
             let len = header.len() as usize;
-            header.checksum =
-                checksum::checksum(&self.key, &bytes[..len], checksum::location(offset, writer, runs[run].sequence));
+            header.checksum = checksum::checksum(
+                self.versions.medium.key(),
+                &bytes[..len],
+                checksum::location(offset, writer, runs[run].sequence),
+            );
             bytes[..8].copy_from_slice(&header.checksum.to_le_bytes());
             if header.has(FIRST) {
                 link = checksum::link(header.checksum);
@@ -272,22 +281,22 @@ impl Core {
             words.push((Word::new(offset, space, *hash, &header), runs[run].segment));
         }
         log.is_durable();
-        log.follow(&self.pool, &self.key, 1)?;
+        log.follow(self.versions.pool(), self.versions.medium.key(), 1)?;
         for run in &runs {
-            raw::store(Claim::Writer, &self.pool, run.offset, &image[run.image..run.image + run.len])?;
+            raw::store(Claim::Writer, self.versions.pool(), run.offset, &image[run.image..run.image + run.len])?;
         }
-        log.name_segments(&self.space)?;
-        self.pool.drain()?;
+        log.name_segments(&self.versions.space)?;
+        self.versions.pool().drain()?;
         log.unnamed.clear();
         log.link = link;
         if let Some(last) = runs.last() {
-            log.advance(&self.space, *last, image.len() as u64);
+            log.advance(&self.versions.space, *last, image.len() as u64);
             log.is_durable();
         }
         for ((record, old, hash), (new, segment)) in batch.iter().zip(words) {
-            if self.index.swap(pin, record.key(), *hash, *old, new)? {
-                self.space.add_live(segment, new.space());
-                let unlinked = self.active.now();
+            if self.versions.index.swap(pin, record.key(), *hash, *old, new)? {
+                self.versions.space.add_live(segment, new.space());
+                let unlinked = self.versions.now();
                 checkpointer.unripe.push(Dead { word: *old, unlinked });
                 if new.is_tombstone() {
                     let (key, ts) = (record.key().into(), record.header.ts);

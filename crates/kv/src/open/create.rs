@@ -6,16 +6,18 @@ use pmem::{Area, Pool, Region};
 
 use crate::checkpoint::checkpointer::Checkpointer;
 use crate::core::Core;
+use crate::durable::Persistence;
 use crate::error::{Error, Result};
 use crate::index::Index;
-use crate::isolation::active::Active;
-use crate::isolation::locks::Locks;
+use crate::isolation::Concurrency;
 use crate::media::cell::{Cell, PAGE};
 use crate::media::checkpoint::{Checkpoint, FORMAT, FORMAT_1, WRITERS};
 use crate::media::regions::{NAME, REGION_KIND, TABLE};
 use crate::media::watermark::{self, Watermark};
+use crate::medium::Medium;
 use crate::options::Options;
 use crate::space::Space;
+use crate::versions::Versions;
 use crate::writers::writer::Writers;
 
 /// Stores that this process has opened.
@@ -114,25 +116,16 @@ pub(super) fn assemble(
             };
         }
     }
+    let concurrency = Concurrency::new(checkpoint.clock, options.transactions, options.orders(pool.domain()));
+    let medium = Medium::new(pool, key, failpoints(options));
     Ok(Core {
         this: std::sync::Weak::new(),
         types: ((OPENED.fetch_add(1, Relaxed) + 1) << 32).into(),
-        pool: pool.clone(),
         puts_alone: options.puts_alone(pool),
-        key,
-        generation: pool.generation() as u16,
         options: options.clone(),
-        active: Active::new(checkpoint.clock, options.transactions, options.orders(pool.domain())),
-        locks: Locks::new(options.transactions),
-        index,
-        writers,
-        group: crate::durable::group::Group::default(),
-        order: crate::isolation::order::Order::default(),
-        space,
+        versions: Versions::new(medium, concurrency, index, writers, space, options.verify),
         checkpointer: pmem::sync::Mutex::new(checkpointer),
-        bound: crate::durable::bound::Bound::new(options.durability, checkpoint.commit_number),
-        replicated: crate::durable::leading::Replicated::of(options.durability),
-        failpoints: failpoints(options),
+        persistence: Persistence::new(options.durability, checkpoint.commit_number),
         salvaged: crate::salvaged::Salvaged::default(),
         written: pmem::sync::CachePadded(0.into()),
         checkpointed: 0.into(),
@@ -141,14 +134,11 @@ pub(super) fn assemble(
         lasting: u64::MAX.into(),
         turn: pmem::sync::Mutex::default(),
         rescues: 0.into(),
-        ages: pmem::sync::CachePadded(1.into()),
         counters: crate::stats::Counters::default(),
         queue: crate::threads::queue::Queue::new(),
         background: crate::threads::signal::Signal::default(),
         committers: crate::threads::committers::Committers::new(WRITERS),
         unfinished: false.into(),
-        // The first sweep finds out.
-        expiring: true.into(),
     })
 }
 

@@ -34,7 +34,7 @@ pub(super) fn find(core: &Core, checkpoint: &Checkpoint, logs: &[BTreeMap<u32, P
     while there.contains(&(kept.last + 1)) {
         kept.last += 1;
     }
-    if core.failpoints.skips(Step::Prefix) {
+    if core.versions.skips(Step::Prefix) {
         kept.last = there.last().copied().unwrap_or(0).max(kept.last);
         kept.all = true;
     }
@@ -47,7 +47,7 @@ pub(super) fn find(core: &Core, checkpoint: &Checkpoint, logs: &[BTreeMap<u32, P
 impl Reading<'_> {
     /// Erases the checksums of what is not kept: once its number is drawn again, it must not count.
     pub(super) fn erase(&self, kept: &Kept) -> Result<()> {
-        if self.core.pool.is_read_only() || self.core.failpoints.skips(Step::EraseDropped) {
+        if self.core.versions.pool().is_read_only() || self.core.versions.skips(Step::EraseDropped) {
             return Ok(());
         }
         for (sequence, piece) in self.pieces.range(self.at.sequence..) {
@@ -56,8 +56,8 @@ impl Reading<'_> {
                 let mark = Mark { sequence: *sequence, at };
                 let Some(record) = self.checksummed(mark)?.filter(|record| record.header.has(FIRST)) else { continue };
                 if kept.drops(&record) {
-                    raw::copy(Claim::Opening, &self.core.pool, record.offset, &[0; 8])?;
-                    self.core.pool.flush(record.offset, WORD)?;
+                    raw::copy(Claim::Opening, self.core.versions.pool(), record.offset, &[0; 8])?;
+                    self.core.versions.pool().flush(record.offset, WORD)?;
                 }
             }
         }

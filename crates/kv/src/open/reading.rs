@@ -84,7 +84,7 @@ impl<'a> Reading<'a> {
         // A transaction of which only a part arrived may stand here, and behind it, in a segment begun since, the next.
         let mut from = self.at;
         while let Some((mark, first)) = self.further_on(from)? {
-            if first.header.link == self.link || self.core.failpoints.skips(Step::Links) {
+            if first.header.link == self.link || self.core.versions.skips(Step::Links) {
                 if let Some(whole) = self.transaction(mark)? {
                     return Ok(Some(whole));
                 }
@@ -132,7 +132,7 @@ impl<'a> Reading<'a> {
             let header = record.header;
             match records.first() {
                 None => {
-                    let linked = header.link == self.link || self.core.failpoints.skips(Step::Links);
+                    let linked = header.link == self.link || self.core.versions.skips(Step::Links);
                     if !header.has(FIRST) || !linked || here != at {
                         return Ok(None);
                     }
@@ -151,7 +151,7 @@ impl<'a> Reading<'a> {
                 }
             }
             let end = Mark { sequence: here.sequence, at: here.at + record.space() };
-            let last = header.rest == 0 || self.core.failpoints.skips(Step::WholeTransactions);
+            let last = header.rest == 0 || self.core.versions.skips(Step::WholeTransactions);
             records.push(record);
             if last {
                 let end = Mark { at: end.at.next_multiple_of(LINE), ..end };
@@ -180,19 +180,21 @@ impl<'a> Reading<'a> {
             return Ok(None);
         }
         let offset = piece.base + mark.at;
-        let head = self.if_readable(crate::raw::bytes(Claim::Opening, self.core, &self.core.pool, offset, HEADER))?;
+        let head =
+            self.if_readable(crate::raw::bytes(Claim::Opening, self.core, self.core.versions.pool(), offset, HEADER))?;
         let Some(header) = head.and_then(pmem::view::<header::Header>) else { return Ok(None) };
         // What an earlier life of the store left here, when the table did not keep that it had the segment.
-        if !header.is_since(piece.generation) && !self.core.failpoints.skips(Step::Generations) {
+        if !header.is_since(piece.generation) && !self.core.versions.skips(Step::Generations) {
             return Ok(None);
         }
         if header.checksum == 0 || !header.is_sound() || header.len() > piece.limit - mark.at {
             return Ok(None);
         }
-        let record = self.if_readable(Record::at(Claim::Opening, self.core, &self.core.pool, offset))?;
+        let record = self.if_readable(Record::at(Claim::Opening, self.core, self.core.versions.pool(), offset))?;
         let named = checksum::location(offset, self.writer, mark.sequence);
         let whole = |record: &Record<'_>| {
-            record.is_checksummed(&self.core.key, named) || self.core.failpoints.skips(Step::VerifyChecksum)
+            record.is_checksummed(self.core.versions.medium.key(), named)
+                || self.core.versions.skips(Step::VerifyChecksum)
         };
         Ok(record.filter(whole))
     }
@@ -227,14 +229,14 @@ impl<'a> Reading<'a> {
         tombstones: &mut Vec<Tombstone>,
     ) -> Result<()> {
         let core = self.core;
-        if !core.pool.is_read_only() {
-            core.pool.flush(record.offset, record.header.len())?;
+        if !core.versions.pool().is_read_only() {
+            core.versions.pool().flush(record.offset, record.header.len())?;
         }
         let hash = key::hash(record.key());
-        let (spot, present) = core.index.find(self.pin, record.key(), hash)?;
+        let (spot, present) = core.versions.index.find(self.pin, record.key(), hash)?;
         if let Some((_, present)) = present {
-            let ts = Record::at(Claim::Opening, core, &core.pool, present.offset())?.header.ts;
-            let newer = record.header.ts > ts || core.failpoints.skips(Step::GreaterOnly);
+            let ts = Record::at(Claim::Opening, core, core.versions.pool(), present.offset())?.header.ts;
+            let newer = record.header.ts > ts || core.versions.skips(Step::GreaterOnly);
             if !newer || present.offset() == record.offset {
                 return Ok(());
             }
@@ -242,9 +244,16 @@ impl<'a> Reading<'a> {
             dead.push(Dead { word: present, unlinked: 0 });
         }
         let word: Word = record.to_word();
-        core.index.set(self.pin, record.key(), hash, present.map_or(Word::NONE, |(_, present)| present), word, spot)?;
-        if let Some(segment) = core.space.number(record.offset) {
-            core.space.add_live(segment, word.space());
+        core.versions.index.set(
+            self.pin,
+            record.key(),
+            hash,
+            present.map_or(Word::NONE, |(_, present)| present),
+            word,
+            spot,
+        )?;
+        if let Some(segment) = core.versions.space.number(record.offset) {
+            core.versions.space.add_live(segment, word.space());
         }
         if word.is_tombstone() {
             tombstones.push(Tombstone { key: record.key().into(), word, ts: record.header.ts, unlinked: 0 });

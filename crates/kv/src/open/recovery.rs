@@ -112,11 +112,11 @@ pub(crate) fn open(pool: &Pool, options: &Options) -> Result<Core> {
 /// Reads the logs; returns those of which something was given up.
 fn replay(core: &Core) -> Result<Vec<CutLog>> {
     let mut logs: Vec<BTreeMap<u32, Piece>> = vec![BTreeMap::new(); WRITERS];
-    let bytes = core.space.segment_bytes;
-    for number in 0..core.space.count() {
-        if let Use::Log { writer, sequence, generation } = core.space.used(number) {
-            let base = core.space.offset(number);
-            let piece = Piece { segment: number, base, limit: core.space.run(number) * bytes, generation };
+    let bytes = core.versions.space.segment_bytes;
+    for number in 0..core.versions.space.count() {
+        if let Use::Log { writer, sequence, generation } = core.versions.space.used(number) {
+            let base = core.versions.space.offset(number);
+            let piece = Piece { segment: number, base, limit: core.versions.space.run(number) * bytes, generation };
             let before = logs[writer].insert(sequence, piece);
             if before.is_some() {
                 let why = format!("segment {sequence} of writer {writer} is there twice");
@@ -129,7 +129,7 @@ fn replay(core: &Core) -> Result<Vec<CutLog>> {
         (checkpointer.cell.get(), std::mem::take(&mut checkpointer.proven))
     };
     let mut clock = checkpoint.clock;
-    let pin = core.active.pin()?;
+    let pin = core.versions.pin()?;
     let (mut dead, mut tombstones) = (Vec::new(), Vec::new());
     let mut kept = prefix::find(core, &checkpoint, &logs, &pin)?;
     let mut given_up = Vec::new();
@@ -158,13 +158,13 @@ fn replay(core: &Core) -> Result<Vec<CutLog>> {
         if behind(writer) > 0 {
             core.options.progress.tell(Part::Logs, done, of);
         }
-        let mut log = core.writers.get(writer).log.lock();
+        let mut log = core.versions.writers.get(writer).log.lock();
         let durable = log.watermark.as_ref().map_or(Mark::START, |watermark| watermark.durable);
-        if durable > reading.at && !core.failpoints.skips(Step::Watermark) {
+        if durable > reading.at && !core.versions.skips(Step::Watermark) {
             let proof = log.watermark.as_ref().map_or(0, Watermark::offset);
             reading.is_short(proof, &mut kept)?;
         } else if let Some(led) = proven[writer].filter(|led| *led >= reading.at)
-            && !core.failpoints.skips(Step::ReachIndex)
+            && !core.versions.skips(Step::ReachIndex)
         {
             reading.is_short(pieces.get(&led.sequence).map_or(0, |piece| piece.base + led.at), &mut kept)?;
         }
@@ -188,24 +188,24 @@ fn replay(core: &Core) -> Result<Vec<CutLog>> {
             log.watermark.iter_mut().for_each(Watermark::is_due);
         }
         log.stop(end, reading.link);
-        let clean = core.pool.was_clean() || core.failpoints.skips(Step::FreshSegments);
+        let clean = core.versions.pool().was_clean() || core.versions.skips(Step::FreshSegments);
         if let Some(piece) = pieces.get(&reading.at.sequence).filter(|_| clean && last == reading.at.sequence) {
-            log.resume(&core.space, piece.segment, piece.limit);
+            log.resume(&core.versions.space, piece.segment, piece.limit);
         }
     }
     drop(pin);
-    core.bound.restart(kept.last);
-    core.active.raise(clock);
+    core.persistence.restart(kept.last);
+    core.versions.concurrency.active.raise(clock);
     let mut checkpointer = core.checkpointer.lock();
     checkpointer.unripe.append(&mut dead);
     checkpointer.tombstones.append(&mut tombstones);
     drop(checkpointer);
     // A segment is free if nothing in it is live and its log does not go on there.
-    let current: Vec<Option<u32>> = (0..WRITERS).map(|w| core.writers.get(w).log.lock().segment()).collect();
+    let current: Vec<Option<u32>> = (0..WRITERS).map(|w| core.versions.writers.get(w).log.lock().segment()).collect();
     let marks: Vec<Mark> = (0..WRITERS).map(|w| Mark::from_word(checkpoint.marks[w])).collect();
-    let keeps = |number: u32| match core.space.used(number) {
+    let keeps = |number: u32| match core.versions.space.used(number) {
         Use::Log { writer, sequence, .. } => {
-            core.space.live(number) > 0
+            core.versions.space.live(number) > 0
                 || current[writer] == Some(number)
                 // It may hold transactions that supersede what the checkpoint leads to.
                 || sequence >= marks[writer].sequence && holds_records(core, number)
@@ -213,37 +213,38 @@ fn replay(core: &Core) -> Result<Vec<CutLog>> {
         Use::Nodes => core.checkpointer.lock().nodes.has_segment(number),
         _ => false,
     };
-    let kept: Vec<bool> = (0..core.space.count()).map(keeps).collect();
+    let kept: Vec<bool> = (0..core.versions.space.count()).map(keeps).collect();
     let mut kept_here = false;
-    let kept: Vec<bool> = (0..core.space.count())
+    let kept: Vec<bool> = (0..core.versions.space.count())
         .map(|n| {
             // Further segments of a long record go with its first.
-            kept_here = if core.space.used(n) == Use::More { kept_here } else { kept[n as usize] };
+            kept_here = if core.versions.space.used(n) == Use::More { kept_here } else { kept[n as usize] };
             kept_here
         })
         .collect();
-    if !core.pool.is_read_only() && !core.pool.was_clean() {
+    if !core.versions.pool().is_read_only() && !core.versions.pool().was_clean() {
         // What is not kept is in no log any more: its next owner could supply just what half of a record there lacks.
-        for number in (0..core.space.count()).filter(|number| !kept[*number as usize]) {
-            let leftover = matches!(core.space.used(number), Use::Log { writer, sequence, .. } if sequence >= marks[writer].sequence);
-            if leftover && !core.failpoints.skips(Step::ClearLeftovers) {
-                core.space.clear_word(number)?;
+        for number in (0..core.versions.space.count()).filter(|number| !kept[*number as usize]) {
+            let leftover = matches!(core.versions.space.used(number), Use::Log { writer, sequence, .. } if sequence >= marks[writer].sequence);
+            if leftover && !core.versions.skips(Step::ClearLeftovers) {
+                core.versions.space.clear_word(number)?;
             }
         }
-        if !core.failpoints.skips(Step::PersistRead) {
+        if !core.versions.skips(Step::PersistRead) {
             // The records are flushed already. All of this must be persistent before anybody sees it.
-            core.space.flush_table()?;
-            core.pool.drain()?;
+            core.versions.space.flush_table()?;
+            core.versions.pool().drain()?;
         }
     }
-    core.space.set_free(|number| !kept[number as usize]);
+    core.versions.space.set_free(|number| !kept[number as usize]);
     Ok(given_up)
 }
 
 /// Whether a log's segment begins with a whole record.
 fn holds_records(core: &Core, number: u32) -> bool {
-    let Use::Log { writer, sequence, .. } = core.space.used(number) else { return false };
-    let at = core.space.offset(number);
-    let record = Record::at(Claim::Opening, core, &core.pool, at);
-    record.is_ok_and(|record| record.is_checksummed(&core.key, checksum::location(at, writer, sequence)))
+    let Use::Log { writer, sequence, .. } = core.versions.space.used(number) else { return false };
+    let at = core.versions.space.offset(number);
+    let record = Record::at(Claim::Opening, core, core.versions.pool(), at);
+    record
+        .is_ok_and(|record| record.is_checksummed(core.versions.medium.key(), checksum::location(at, writer, sequence)))
 }

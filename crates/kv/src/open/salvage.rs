@@ -12,7 +12,7 @@ use crate::open::reading::Reading;
 
 /// Makes the index of all whole records.
 pub(super) fn salvage(core: &Core) -> Result<()> {
-    let pin = core.active.pin()?;
+    let pin = core.versions.pin()?;
     let none = BTreeMap::new();
     let reading = Reading { core, pin: &pin, writer: 0, pieces: &none, at: Mark::from_word(0), link: 0 };
     let (mut dead, mut tombstones, mut clock) = (Vec::new(), Vec::new(), 0);
@@ -20,7 +20,7 @@ pub(super) fn salvage(core: &Core) -> Result<()> {
         clock = clock.max(record.header.ts);
         reading.apply(record, &mut dead, &mut tombstones)
     })?;
-    core.active.raise(clock);
+    core.versions.concurrency.active.raise(clock);
     let mut checkpointer = core.checkpointer.lock();
     checkpointer.unripe.append(&mut dead);
     checkpointer.tombstones.append(&mut tombstones);
@@ -30,10 +30,10 @@ pub(super) fn salvage(core: &Core) -> Result<()> {
 /// Reads all that logs have of whole records, for a store whose index is damaged: of each key the newest. What was deleted or overwritten long ago and stands there
 /// still may come back.
 fn all_records(core: &Core, mut apply: impl FnMut(Record<'_>) -> Result<()>) -> Result<()> {
-    for number in 0..core.space.count() {
-        let Use::Log { writer, sequence, .. } = core.space.used(number) else { continue };
+    for number in 0..core.versions.space.count() {
+        let Use::Log { writer, sequence, .. } = core.versions.space.used(number) else { continue };
         let mut result = Ok(());
-        core.walk(number, writer, sequence, |record| {
+        core.versions.walk(number, writer, sequence, |record| {
             result = apply(record);
             if result.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;

@@ -187,7 +187,7 @@ impl Options {
             return Err(Error::IsReplicated { log });
         }
         let core = recovery::open(pool, self)?;
-        if is_replicated && origin.is_none() && core.index.entries() > 0 {
+        if is_replicated && origin.is_none() && core.versions.index.entries() > 0 {
             return Err(Error::NotReplicated);
         }
         Store::start(core)

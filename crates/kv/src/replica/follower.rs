@@ -235,11 +235,11 @@ impl Follower {
     ) -> Result<Self> {
         let (stop, failed) = (AtomicBool::new(false), Mutex::new(None));
         let (has_failed, is_full) = (AtomicBool::new(false), AtomicBool::new(false));
-        let commits = store.core.bound.last().into();
+        let commits = store.core.persistence.last().into();
         let over = Condvar::new();
         let shared = Arc::new(Shared { store, replica, commits, stop, failed, has_failed, is_full, over, holds });
         let here = Arc::clone(&shared);
-        let path = shared.store.core.pool.path().to_owned();
+        let path = shared.store.core.versions.pool().path().to_owned();
         let name = std::thread::Builder::new().name("cairn-kv-follow".into());
         let thread = name
             .spawn(move || here.run())
@@ -335,7 +335,7 @@ impl Follower {
         let led = replica.stop().map_err(Error::from).and_then(|()| open(&log, &copies));
         match led.and_then(|led| store.core.take_over(led)) {
             Ok(()) => Ok(store),
-            Err(error) => Err(not(error, Some(store).filter(|store| store.core.leading().is_err()))),
+            Err(error) => Err(not(error, Some(store).filter(|store| store.core.persistence.leading().is_err()))),
         }
     }
 
@@ -346,7 +346,7 @@ impl Follower {
     /// [`Error::Follows`] if it knows no log yet; those of the network and of the disk; what the leader answers.
     pub fn fetch_seed(&self, leader: &str, is_over: &dyn Fn() -> bool) -> Result<PathBuf> {
         let Some(status) = self.shared.replica.status() else { return Err(Error::Follows) };
-        let to = steward::beside(self.shared.store.core.pool.path(), ".taken");
+        let to = steward::beside(self.shared.store.core.versions.pool().path(), ".taken");
         // What came of one that did not come whole takes room, and is of no use.
         let fetched = steward::fetch(leader, &self.trust, status.log, &to, is_over);
         fetched.inspect_err(|_| drop(std::fs::remove_file(&to)))?;
@@ -362,7 +362,7 @@ impl Follower {
             (self.options.clone(), self.log.clone(), self.trust.clone(), self.shared.holds);
         let (store, replica, failed) = self.end()?;
         drop(failed); // it is why there is a seed
-        let path = store.core.pool.path().to_owned();
+        let path = store.core.versions.pool().path().to_owned();
         store.close()?;
         let io = |op, source| Error::Pool(pmem::Error::Io { op, path: path.clone(), source });
         std::fs::rename(seed, &path).map_err(|error| io("put a seed at the place of", error))?;
@@ -446,7 +446,7 @@ impl Shared {
         if !records.is_empty()
             && let Some(log) = self.replica.status()
         {
-            origin::set_origin(&core.pool, log.log)?;
+            origin::set_origin(core.versions.pool(), log.log)?;
         }
         for (lsn, record) in &records {
             if !self.apply(record, *lsn)? {
@@ -471,7 +471,7 @@ impl Shared {
                 Err(error) => return Err(error),
             };
             if !self.is_full.swap(true, AcqRel) {
-                tracing::error!(%error, store = %core.pool.path().display(), "the store has no room for what its leader has committed; it is tried again every second");
+                tracing::error!(%error, store = %core.versions.pool().path().display(), "the store has no room for what its leader has committed; it is tried again every second");
             }
             let seen = self.replica.news();
             if self.stop.load(Acquire) {
@@ -491,7 +491,7 @@ impl Shared {
     fn release_before(&self, lsn: Lsn) -> Result<()> {
         if self.replica.is_awaited() {
             let core = &*self.store.core;
-            if !core.failpoints.skips(Step::ForceBeforeRelease) {
+            if !core.versions.skips(Step::ForceBeforeRelease) {
                 core.force()?;
             }
             self.replica.release(Lsn::new(lsn.get() - 1))?;
@@ -501,7 +501,7 @@ impl Shared {
 
     /// Nothing is repeated any more; the copy goes on.
     fn fail(&self, error: Error) {
-        tracing::error!(%error, store = %self.store.core.pool.path().display(), "the store does not follow any more");
+        tracing::error!(%error, store = %self.store.core.versions.pool().path().display(), "the store does not follow any more");
         if !self.holds
             && let Err(error) = self.replica.release(Lsn::new(u64::MAX))
         {
@@ -538,7 +538,7 @@ mod tests {
         }
         let first = store.core.in_log()[0];
         // Asked behind it: what is durable only grows.
-        (first, follower.store().core.bound.forced())
+        (first, follower.store().core.persistence.forced())
     }
 
     #[test]

@@ -10,7 +10,7 @@ impl Store {
     /// The other copies of the log of a store that leads, in no order: id, how it is doing, through which record it has all. None of any other store.
     #[must_use]
     pub fn copies(&self) -> Vec<(u64, log::ReplicaHealth, Lsn)> {
-        self.core.leading().map(|leading| leading.log().replicas()).unwrap_or_default()
+        self.core.persistence.leading().map(|leading| leading.log().replicas()).unwrap_or_default()
     }
 
     /// Takes a copy of the log in, one that was given up or a new one, while the store is used: see [`Log::join`](log::Log::join). With a new follower there, give it a [seed](Self::seed) first.
@@ -18,12 +18,12 @@ impl Store {
     /// # Errors
     /// Those of [`Log::join`](log::Log::join); [`Error::Follows`].
     pub fn join(&self, address: &str, trust: &log::fabric::Options) -> Result<()> {
-        Ok(self.core.leading()?.log().join(address, trust)?)
+        Ok(self.core.persistence.leading()?.log().join(address, trust)?)
     }
 
     /// A copy of the log may be back at this address: see [`Log::expect_at`](log::Log::expect_at). Nothing for a store that does not lead.
     pub fn expect_copy_at(&self, address: &str) {
-        if let Ok(leading) = self.core.leading() {
+        if let Ok(leading) = self.core.persistence.leading() {
             leading.log().expect_at(address);
         }
     }
@@ -33,7 +33,7 @@ impl Store {
     /// # Errors
     /// [`Error::NoSuchCopy`]; those of [`Log::remove`](log::Log::remove); [`Error::Follows`].
     pub fn remove_copy(&self, id: u64) -> Result<()> {
-        let log = self.core.leading()?.log();
+        let log = self.core.persistence.leading()?.log();
         let copies = log.members().0;
         if !copies.contains(&id) {
             return Err(Error::NoSuchCopy { id, copies });
@@ -45,12 +45,12 @@ impl Store {
     /// ([`log::Options`]) holds it; more are [`Error::Limit`]. None of any other store.
     #[must_use]
     pub fn transaction_max(&self) -> Option<usize> {
-        self.core.leading().map(|leading| leading.log().payload_max() as usize - HEAD).ok()
+        self.core.persistence.leading().map(|leading| leading.log().payload_max() as usize - HEAD).ok()
     }
 
     /// No other leader can be elected for so long from now: see [`Log::lead_for`](log::Log::lead_for). Nothing for a store that follows, or is its own.
     pub fn lead_for(&self, left: std::time::Duration) {
-        if let Ok(leading) = self.core.leading() {
+        if let Ok(leading) = self.core.persistence.leading() {
             leading.log().lead_for(left);
         }
     }
@@ -58,7 +58,7 @@ impl Store {
     /// Another one leads, or may: nothing more is committed by this store, and a caller that waits for a commit hears that it is in doubt. See
     /// [`Log::fence`](log::Log::fence). Nothing for a store that does not lead.
     pub fn fence(&self) {
-        if let Ok(leading) = self.core.leading() {
+        if let Ok(leading) = self.core.persistence.leading() {
             leading.log().fence();
         }
     }
@@ -69,10 +69,10 @@ impl Store {
     /// # Errors
     /// Those of [`Log::check_leading`](log::Log::check_leading); [`Error::Follows`]; [`Error::LogInDoubt`] behind a commit that was.
     pub fn check_leading(&self) -> Result<()> {
-        if self.core.replicated.is_none() {
+        if !self.core.persistence.is_replicated() {
             return Ok(()); // it is its own
         }
-        let leading = self.core.leading()?;
+        let leading = self.core.persistence.leading()?;
         leading.log().check_leading()?;
         leading.check()
     }
@@ -90,7 +90,7 @@ mod tests {
     impl Core {
         /// The numbers of the commits that the log has, of a store that leads.
         pub(crate) fn in_log(&self) -> Vec<u64> {
-            let mut records = self.leading().unwrap().log().iter();
+            let mut records = self.persistence.leading().unwrap().log().iter();
             let commit = || records.next().unwrap().map(|record| Commit::decode(record.payload).unwrap().number);
             std::iter::from_fn(commit).collect()
         }
@@ -98,8 +98,8 @@ mod tests {
 
     /// Barriers of a store, and of this machine's copy of its log.
     fn barriers(store: &Store) -> (u64, u64) {
-        let log = store.core.leading().unwrap().log().pool();
-        (store.core.pool.stats().drains, log.stats().drains)
+        let log = store.core.persistence.leading().unwrap().log().pool();
+        (store.core.versions.pool().stats().drains, log.stats().drains)
     }
 
     #[test]
@@ -136,8 +136,8 @@ mod tests {
             store.put(&[n], &[n; 2000]).unwrap();
         }
         let core = &store.core;
-        core.trim(core.leading().unwrap(), true).unwrap();
-        core.leading().unwrap().log().reclaim().unwrap(); // now, and not when the space is needed
+        core.persistence.trim(&core.versions, core.persistence.leading().unwrap(), true).unwrap();
+        core.persistence.leading().unwrap().log().reclaim().unwrap(); // now, and not when the space is needed
         let numbers = core.in_log();
         store.close().unwrap();
         let leads = match options.open_or_create(dir.path().join("other")) {
@@ -164,7 +164,7 @@ mod tests {
             tx.put(key, &vec![7; len]).unwrap();
             tx.commit_async()
         };
-        let order = store.core.leading().unwrap().hold_order();
+        let order = store.core.persistence.leading().unwrap().hold_order();
         let commits = [b"one", b"two"].map(|key| commit(key, 5));
         assert!(commits.iter().all(Awaited::is_running), "no commit gets a number meanwhile");
         drop(order);

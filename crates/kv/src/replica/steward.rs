@@ -274,7 +274,7 @@ impl Store {
     /// # Errors
     /// [`Error::Follows`].
     pub fn leader_status(&self) -> Result<LeaderStatus> {
-        let log = self.core.leading()?.log();
+        let log = self.core.persistence.leading()?.log();
         let reached = log.addresses();
         let at = |id| reached.iter().find(|(of, _)| *of == id).map(|(_, at)| at.clone()).unwrap_or_default();
         let copy = |(id, state, through): (u64, ReplicaHealth, Lsn)| {
@@ -293,7 +293,7 @@ impl Store {
         let away: Vec<_> = away.map(unknown).collect();
         copies.extend(away);
         Ok(LeaderStatus {
-            commits: self.core.bound.last(),
+            commits: self.core.persistence.last(),
             next: log.stats().next.get(),
             log: log.id(),
             write_quorum,
@@ -303,7 +303,7 @@ impl Store {
     }
 
     fn is_of_log(&self, log: u64) -> bool {
-        self.core.leading().is_ok_and(|leading| leading.log().id() == log)
+        self.core.persistence.leading().is_ok_and(|leading| leading.log().id() == log)
     }
 }
 

@@ -282,7 +282,7 @@ mod tests {
     fn nobody_makes_more_than_a_step_and_nobody_waits_behind_the_lock() {
         let (_dir, store) = store(1 << 30);
         fill(&store, 3000, || ());
-        let (space, size) = (&store.core.space, store.pool().size());
+        let (space, size) = (&store.core.versions.space, store.pool().size());
         assert!(size > 90 << 20, "{size}: a quarter of it is more than a step");
         assert!(space.made.waited_for.load(Relaxed) > 80 << 20, "{:?}", space.made);
         assert!(space.made.in_one_go.load(Relaxed) <= STEP, "{:?}", space.made);
@@ -292,7 +292,7 @@ mod tests {
     #[test]
     fn nobody_makes_anything_where_it_is_made_ahead() {
         let (_dir, store) = store(1 << 30);
-        let space = &store.core.space;
+        let space = &store.core.versions.space;
         fill(&store, 2000, || space.grow_ahead(|| true).unwrap());
         assert!(store.pool().size() > 60 << 20);
         assert_eq!(space.made.waited_for.load(Relaxed), 0, "{:?}", space.made);
@@ -304,7 +304,7 @@ mod tests {
     #[test]
     fn who_finds_room_does_not_wait_for_the_file() {
         let (_dir, store) = store(1 << 30);
-        let space = &store.core.space;
+        let space = &store.core.versions.space;
         fill(&store, 200, || space.grow_ahead(|| true).unwrap());
         let before = space.usage().free;
         // As if the kernel took its time.
@@ -329,7 +329,7 @@ mod tests {
         let (_dir, plain) = store(most);
         let (_other, ahead) = store(most);
         let expected = fill(&plain, u32::MAX, || ());
-        let space = &ahead.core.space;
+        let space = &ahead.core.versions.space;
         let mut refused_at = None;
         let mut put = 0;
         let found = fill(&ahead, u32::MAX, || {

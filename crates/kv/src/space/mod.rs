@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use pmem::{Area, Pool, Region, WORD};
 
 use crate::error::{Error, Result};
+use crate::media::node::NODE;
 use crate::media::uses::Use;
 use crate::media::word::Word;
 use crate::options::Options;
@@ -168,6 +169,16 @@ impl Space {
 
     pub(crate) fn count(&self) -> u32 {
         self.state.lock().count
+    }
+
+    /// A key may become the fence of a leaf, whose node must fit in a segment.
+    #[inline]
+    pub(crate) fn check_key(&self, key: &[u8]) -> Result<()> {
+        let max = (self.segment_bytes - NODE) / NODE * NODE;
+        if key.len() as u64 <= max {
+            return Ok(());
+        }
+        Err(Error::Limit { what: "bytes of a key, in segments of this length", found: key.len() as u64, max })
     }
 
     // ---- live bytes -------------------------------------------------------------------------------------------

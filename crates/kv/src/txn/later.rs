@@ -77,7 +77,7 @@ impl Transaction<'_> {
     /// The result's are those of [`commit`](Self::commit).
     pub fn commit_async(self) -> Commit {
         if self.writes() > 0
-            && self.core().waits()
+            && self.core().persistence.waits(self.core().versions.pool())
             && let Some(core) = self.core().this.upgrade()
         {
             let outcome = Arc::new(Outcome::default());

@@ -5,7 +5,6 @@
 //! retries. A thread that keeps meeting conflicts begins with locks.
 
 use std::cell::Cell;
-use std::sync::atomic::Ordering::Relaxed;
 
 use tx::{Backoff, Isolation, RetryPolicy};
 
@@ -50,7 +49,7 @@ where
     E: From<Error>,
 {
     let hot = locking && HEAT.get() > HOT;
-    let age = if locking { core.ages.fetch_add(1, Relaxed) } else { 0 };
+    let age = if locking { core.versions.concurrency.age() } else { 0 };
     let mut mode = Mode { locking, age, follows: false };
     let mut wanted: Vec<u64> = Vec::new();
     let mut backoff = Backoff::new(RetryPolicy::default());
@@ -80,7 +79,7 @@ where
         crate::stats::add(&core.counters.conflicts, 1);
         HEAT.set(HEAT.get() + (1024 - HEAT.get()) / 8);
         if mode.age == 0 {
-            mode = Mode { locking: true, age: core.ages.fetch_add(1, Relaxed), follows: false };
+            mode = Mode { locking: true, age: core.versions.concurrency.age(), follows: false };
         }
         let lock = key::hash(&key);
         if !key.is_empty() && !wanted.contains(&lock) {

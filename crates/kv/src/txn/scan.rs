@@ -33,20 +33,24 @@ impl<'s> Transaction<'s> {
         }
         drop(work);
         let limit = if self.locks_reads() {
-            let at = self.scanned_at.get().unwrap_or_else(|| self.core.active.stable());
+            let at = self.scanned_at.get().unwrap_or_else(|| self.core.versions.concurrency.active.stable());
             self.scanned_at.set(Some(at));
             at
         } else {
             self.pin.snapshot
         };
-        let scanner = Scanner::new(self.core, &self.pin, limit, &self.now, None, range.clone());
+        let scanner = self.scanner(limit, range.clone());
         let (waiting, expires, last) = (None, None, None);
         Scan { tx: self, scanner, own, waiting, range, found: Vec::new(), last, expires, ended: false, begun: false }
     }
 
+    fn scanner(&self, limit: u64, range: Range) -> Scanner<'_> {
+        Scanner::new(&self.core.versions, &self.core.background, &self.pin, limit, &self.now, None, range)
+    }
+
     /// All records of its snapshot, in order, with everything that is in them; for one that has written nothing.
     pub(crate) fn records(&self) -> Scanner<'_> {
-        Scanner::new(self.core, &self.pin, self.pin.snapshot, &self.now, None, Range::all()).verified()
+        self.scanner(self.pin.snapshot, Range::all()).verified()
     }
 
     /// Removes all keys of a range; returns how many had a value. It has a record for each: a full store has room for those of a thirty-second of it, so take out some

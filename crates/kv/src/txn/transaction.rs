@@ -1,14 +1,13 @@
 //! Transactions.
 
 use std::cell::{Cell, RefCell};
-use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::Ordering::Relaxed;
 
 use tx::Isolation;
 
 use crate::Timestamp;
 use crate::commit::validate::Terms;
 use crate::core::Core;
-use crate::core::read::AHEAD;
 use crate::error::{ConflictWith, Error, Key, Result};
 use crate::isolation::active::Pin;
 use crate::isolation::locks::{Stop, Tried};
@@ -17,6 +16,7 @@ use crate::media::key::{self, KEY_MAX, RECORDS, VALUE_MAX};
 use crate::media::record;
 use crate::raw::Claim;
 use crate::time::Now;
+use crate::versions::{AHEAD, Seen};
 use crate::writers::work::{Read, Work};
 
 thread_local! {
@@ -72,7 +72,7 @@ pub struct Transaction<'s> {
 
 impl<'s> Transaction<'s> {
     pub(crate) fn begin(core: &'s Core, level: Isolation, mode: Mode) -> Result<Self> {
-        Ok(Self::begin_on(core, core.active.pin()?, level, mode))
+        Ok(Self::begin_on(core, core.versions.pin()?, level, mode))
     }
 
     /// On a transaction slot that was taken.
@@ -147,7 +147,7 @@ impl<'s> Transaction<'s> {
             self.agrees(key, seen.record)?;
             return Ok(seen.record.filter(|record| record.is_live(&self.now)).map(|record| record.value()));
         }
-        let seen = self.core.read(&self.pin, key, hash, self.pin.snapshot, None, self.likely(hash))?;
+        let seen = self.core.versions.read(&self.pin, key, hash, self.pin.snapshot, None, self.likely(hash))?;
         let live = seen.record.filter(|record| record.is_live(&self.now));
         if self.level > Isolation::Snapshot {
             let mut work = self.work.borrow_mut();
@@ -163,13 +163,13 @@ impl<'s> Transaction<'s> {
     }
 
     /// What is newest, to be read: a writer may supersede what is corrupt.
-    fn newest_sound(&self, key: &[u8], hash: u64) -> Result<crate::core::read::Seen<'_>> {
+    fn newest_sound(&self, key: &[u8], hash: u64) -> Result<Seen<'_>> {
         loop {
-            let seen = self.core.newest(&self.pin, key, hash, self.likely(hash))?;
+            let seen = self.core.versions.newest(&self.pin, key, hash, self.likely(hash))?;
             match seen.record {
-                _ if !self.core.options.verify => return Ok(seen),
-                Some(record) => return self.core.verify(record).map(|()| seen),
-                None if self.core.verify_alike(&self.pin, seen.spot, hash)? => return Ok(seen),
+                _ if !self.core.versions.verifies() => return Ok(seen),
+                Some(record) => return self.core.versions.verify(record).map(|()| seen),
+                None if self.core.versions.verify_alike(&self.pin, seen.spot, hash)? => return Ok(seen),
                 None => {}
             }
         }
@@ -193,7 +193,7 @@ impl<'s> Transaction<'s> {
         // So many that what was fetched first is still there when the last is asked for.
         let mut work = self.work.borrow_mut();
         for some in keys.chunks(AHEAD) {
-            self.core.prefetch(&self.pin, some, |hash, spot| work.note_spot(hash, spot));
+            self.core.versions.prefetch(&self.pin, some, |hash, spot| work.note_spot(hash, spot));
         }
     }
 
@@ -315,7 +315,7 @@ impl<'s> Transaction<'s> {
     /// What `get` finds if it is not this transaction's own.
     fn committed(&self, key: &[u8]) -> Result<Option<crate::media::record::Record<'_>>> {
         let limit = if self.locks_reads() { u64::MAX } else { self.pin.snapshot };
-        Ok(self.core.read(&self.pin, key, key::hash(key), limit, None, None)?.record)
+        Ok(self.core.versions.read(&self.pin, key, key::hash(key), limit, None, None)?.record)
     }
 
     fn write(&mut self, key: &[u8], value: Option<(&[u8], Option<u64>)>) -> Result<bool> {
@@ -336,9 +336,9 @@ impl<'s> Transaction<'s> {
 
     fn try_write(&mut self, key: &[u8], value: Option<(&[u8], Option<u64>)>) -> Result<bool> {
         check_len(key, value.map(|(value, _)| value))?;
-        self.core.check_key(key)?;
+        self.core.versions.space.check_key(key)?;
         let hash = key::hash(key);
-        let numbered = self.core.bound.is_on();
+        let numbered = self.core.persistence.is_numbered();
         let encode = |image: &mut Vec<u8>, first: bool| {
             // The first record has the commit's number.
             let flags = if numbered && first { header::NUMBERED } else { 0 };
@@ -355,7 +355,7 @@ impl<'s> Transaction<'s> {
             return Ok(had);
         }
         self.lock(hash, key)?;
-        let seen = self.core.newest(&self.pin, key, hash, self.likely(hash))?;
+        let seen = self.core.versions.newest(&self.pin, key, hash, self.likely(hash))?;
         if self.locks_reads() {
             self.agrees(key, seen.record)?;
         }
@@ -368,7 +368,7 @@ impl<'s> Transaction<'s> {
         let (word, spot) = (seen.word, seen.spot);
         let absent = seen.record.is_none_or(|record| record.header.has(TOMBSTONE));
         if value.is_none() && absent && !self.mode.follows {
-            if self.core.options.verify && seen.record.is_none() {
+            if self.core.versions.verifies() && seen.record.is_none() {
                 self.newest_sound(key, hash)?;
             }
             // Nothing to delete; that there is nothing must still be so when this commits.
@@ -393,16 +393,15 @@ impl<'s> Transaction<'s> {
     // ---- locks ------------------------------------------------------------------------------------------------
 
     fn lock(&self, hash: u64, key: &[u8]) -> Result<()> {
-        let core = self.core;
-        let waits = self.mode.locking;
-        let tried = || match core.locks.try_lock(hash, &self.pin) {
+        let (concurrency, pool) = (&self.core.versions.concurrency, self.core.versions.pool());
+        let wait = || concurrency.lock(hash, &self.pin, || pool.check_usable());
+        let is_upkeep = |tx_slot| concurrency.active.tx_slot(tx_slot).is_upkeep();
+        let tried = || match concurrency.try_lock(hash, &self.pin) {
             // Upkeep moves versions or takes tombstones out: nothing that anybody reads changes, so it is waited for.
-            Tried::Busy if core.locks.owner(hash).is_some_and(|tx_slot| core.active.tx_slot(tx_slot).is_upkeep()) => {
-                core.locks.lock(hash, &self.pin, core)
-            }
+            Tried::Busy if concurrency.owner(hash).is_some_and(is_upkeep) => wait(),
             tried => Ok(tried),
         };
-        let got = if waits { core.locks.lock(hash, &self.pin, core) } else { tried() };
+        let got = if self.mode.locking { wait() } else { tried() };
         let conflict = |with| Err(Error::Conflict { key: Key(key.to_vec()), with });
         match got {
             Ok(Tried::Taken) => {
@@ -477,18 +476,18 @@ impl<'s> Transaction<'s> {
                 // It saw one state, of its snapshot or of now: that is when it happened.
                 return Ok(self.pin.snapshot.into());
             }
-            let at = self.core.active.stable();
+            let at = self.core.versions.concurrency.active.stable();
             self.core.validate_scans(&self.pin, work, None, at, &self.now)?;
             return Ok(at.into());
         }
         // A transaction that makes up for new keys by removing others needs no more memory.
         if self.core.options.index_memory < u64::MAX && !self.mode.follows && work.grows() {
-            self.core.check_memory()?;
+            self.core.versions.index.check_memory(self.core.options.index_memory)?;
         }
         let terms = Terms { validate: self.level > Isolation::Snapshot, now: &self.now, follows: self.mode.follows };
         let ts = self.core.commit(&self.pin, work, terms)?;
         if self.names {
-            self.core.types.fetch_add(1, Release);
+            self.core.note_types();
         }
         Ok(ts.into())
     }
@@ -501,7 +500,7 @@ impl Drop for Transaction<'_> {
     fn drop(&mut self) {
         let mut work = std::mem::take(self.work.get_mut());
         for hash in work.locks.drain(..) {
-            self.core.locks.unlock(hash, &self.pin);
+            self.core.versions.concurrency.unlock(hash, &self.pin);
         }
         work.clear();
         // What a huge one has taken is not kept.

@@ -18,7 +18,7 @@ pub(crate) struct Background {
 impl Background {
     /// Starts it, unless the options say that committers do its work.
     pub(crate) fn start(core: &Arc<Core>) -> Option<Self> {
-        if !core.options.background || core.pool.is_read_only() {
+        if !core.options.background || core.versions.pool().is_read_only() {
             return None;
         }
         let kept = Arc::clone(core);
@@ -30,12 +30,12 @@ impl Background {
                 kept.make_room_ahead();
                 ages.look(&kept);
                 // A follower is told what is removed.
-                if !kept.follows()
+                if !kept.persistence.follows()
                     && let Err(error) = kept.sweep(&mut sweep)
                 {
                     tracing::debug!(%error, "sweeping is put off");
                 }
-                if kept.space.take_urgent() {
+                if kept.versions.space.take_urgent() {
                     // Of a transaction that does not try again by itself.
                     if let Err(error) = kept.rescue() {
                         tracing::warn!(%error, "nothing can be moved in a full store");
@@ -73,10 +73,10 @@ impl Ages {
             limit = self.readings.pop_front().map(|(_, reading)| reading);
         }
         if let Some(limit) = limit {
-            crate::stats::add(&core.counters.expired, core.active.expire(limit) as u64);
+            crate::stats::add(&core.counters.expired, core.versions.concurrency.active.expire(limit) as u64);
         }
         if self.readings.back().is_none_or(|(at, _)| now.duration_since(*at) >= TICK / 2) {
-            self.readings.push_back((now, core.active.stable()));
+            self.readings.push_back((now, core.versions.concurrency.active.stable()));
         }
     }
 }
@@ -90,7 +90,7 @@ struct Idle {
 
 impl Idle {
     fn is_due(&mut self, core: &Core) -> bool {
-        let now = core.active.now();
+        let now = core.versions.now();
         let quiet = now == self.last && (now != self.checkpointed || core.unfinished.load(Acquire));
         self.last = now;
         if quiet {
@@ -103,7 +103,7 @@ impl Idle {
 
 impl Drop for Background {
     fn drop(&mut self) {
-        if matches!(self.core.pool.check_usable(), Err(pmem::Error::Forked)) {
+        if matches!(self.core.versions.pool().check_usable(), Err(pmem::Error::Forked)) {
             std::mem::forget(self.thread.take()); // it is the parent's
             return;
         }
@@ -119,15 +119,15 @@ impl Drop for Background {
 impl Core {
     /// Has segments, and memory for them, ready for those who will ask.
     fn make_room_ahead(&self) {
-        if let Err(error) = self.space.grow_ahead(|| !self.background.stop.load(Acquire)) {
-            tracing::warn!(%error, store = %self.pool.path().display(), "the store could not grow ahead; commits go on as long as there is room");
+        if let Err(error) = self.versions.space.grow_ahead(|| !self.background.stop.load(Acquire)) {
+            tracing::warn!(%error, store = %self.versions.pool().path().display(), "the store could not grow ahead; commits go on as long as there is room");
         }
-        self.space.populate(|| !self.background.is_called());
+        self.versions.space.populate(|| !self.background.is_called());
     }
 
     fn keep(&self) {
         if let Err(error) = self.checkpoint() {
-            tracing::warn!(%error, store = %self.pool.path().display(), "a checkpoint failed; commits go on as long as there is room");
+            tracing::warn!(%error, store = %self.versions.pool().path().display(), "a checkpoint failed; commits go on as long as there is room");
         }
         *self.background.kept.lock() += 1;
         self.background.kept.wake_all();

@@ -40,7 +40,7 @@ impl Core {
         let mut next = match sweep.from.take() {
             Some(from) => from,
             // Nothing that expires was there the last time, and nothing came.
-            None if !self.expiring.swap(false, SeqCst) => return Ok(0),
+            None if !self.versions.take_expiring() => return Ok(0),
             None => Vec::new(),
         };
         // A writer that does not see that it is not noted any more has published before this looks.
@@ -48,15 +48,16 @@ impl Core {
         let now = Now::default();
         let (mut expired, mut words) = (Vec::new(), Vec::new());
         for _ in 0..LEAVES {
-            let pin = self.active.pin_for_sweep().inspect_err(|_| self.note_expiring())?;
-            let stretch = self.index.locate(&pin, &next);
-            if !self.index.leaf(stretch.spot).words(stretch.spot.layout, &mut words) {
+            let pin =
+                self.versions.concurrency.active.pin_for_sweep().inspect_err(|_| self.versions.note_expiring())?;
+            let stretch = self.versions.index.locate(&pin, &next);
+            if !self.versions.index.leaf(stretch.spot).words(stretch.spot.layout, &mut words) {
                 continue; // it has just been split
             }
             for word in words.iter().filter(|word| word.expires()) {
-                self.note_expiring();
+                self.versions.note_expiring();
                 // What cannot be read is left to `check`, and must not keep others.
-                if let Ok(record) = Record::at(Claim::Pinned, &pin, &self.pool, word.offset())
+                if let Ok(record) = Record::at(Claim::Pinned, &pin, self.versions.pool(), word.offset())
                     && !record.is_live(&now)
                 {
                     expired.push(record.key().to_vec());
@@ -93,7 +94,7 @@ impl Core {
 
     /// First updater wins, so that what expired as of the snapshot is still the newest when it is deleted.
     fn remove_unless_live(&self, keys: &[Vec<u8>]) -> Result<u64> {
-        let pin = self.active.pin_for_sweep()?;
+        let pin = self.versions.concurrency.active.pin_for_sweep()?;
         let mut tx = Transaction::begin_on(self, pin, Isolation::Snapshot, Mode::default());
         for key in keys {
             if tx.get(key)?.is_none() {

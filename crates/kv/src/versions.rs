@@ -1,24 +1,42 @@
-//! How a key is read, and what stands in a log.
+//! Versions of keys: where they are, what leads to them, and which of them a reader sees.
 
 use std::ops::ControlFlow;
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+
+use pmem::Pool;
 
 use crate::Step;
-use crate::core::Core;
-use crate::error::Result;
-use crate::index::{Found, Leaf, Spot};
+use crate::error::{Error, Result};
+use crate::index::{Found, Index, Leaf, Spot};
+use crate::isolation::Concurrency;
 use crate::isolation::active::Pin;
 use crate::media::checksum;
 use crate::media::header::{self, GRAIN};
 use crate::media::record::Record;
 use crate::media::uses::Use;
 use crate::media::word::Word;
+use crate::medium::Medium;
 use crate::raw;
 use crate::raw::Claim;
-use crate::writers::writer::State;
+use crate::space::Space;
+use crate::writers::writer::{State, Writers};
 
 /// Keys that are prefetched at once.
 pub(crate) const AHEAD: usize = 32;
+
+/// All versions of all keys. Its parts keep their own invariants; here is what takes several of them: to read.
+pub(crate) struct Versions {
+    pub(crate) medium: Medium,
+    pub(crate) concurrency: Concurrency,
+    pub(crate) index: Index,
+    pub(crate) writers: Writers,
+    pub(crate) space: Space,
+    /// What is read is held against its checksum.
+    verifies: bool,
+    /// Whether some key may expire: see `upkeep::sweep`.
+    expiring: AtomicBool,
+}
 
 /// What a reader found about a key.
 pub(crate) struct Seen<'p> {
@@ -30,7 +48,67 @@ pub(crate) struct Seen<'p> {
     pub(crate) record: Option<Record<'p>>,
 }
 
-impl Core {
+impl Versions {
+    pub(crate) fn new(
+        medium: Medium,
+        concurrency: Concurrency,
+        index: Index,
+        writers: Writers,
+        space: Space,
+        verifies: bool,
+    ) -> Self {
+        // The first sweep finds out.
+        Self { medium, concurrency, index, writers, space, verifies, expiring: true.into() }
+    }
+
+    #[inline]
+    pub(crate) fn pool(&self) -> &Pool {
+        self.medium.pool()
+    }
+
+    /// Whether a test leaves this step out.
+    #[inline]
+    pub(crate) fn skips(&self, step: Step) -> bool {
+        self.medium.skips(step)
+    }
+
+    #[inline]
+    pub(crate) fn verifies(&self) -> bool {
+        self.verifies
+    }
+
+    /// Takes a transaction slot: from now on nothing that can be reached is freed.
+    #[inline]
+    pub(crate) fn pin(&self) -> Result<Pin<'_>> {
+        self.concurrency.active.pin()
+    }
+
+    /// The last commit timestamp given out.
+    #[inline]
+    pub(crate) fn now(&self) -> u64 {
+        self.concurrency.active.now()
+    }
+
+    /// There is something that will expire.
+    #[inline]
+    pub(crate) fn note_expiring(&self) {
+        if !self.expiring.load(Relaxed) {
+            self.expiring.store(true, Relaxed);
+        }
+    }
+
+    /// Whether there was since the last call.
+    pub(crate) fn take_expiring(&self) -> bool {
+        self.expiring.swap(false, SeqCst)
+    }
+
+    /// How many leaves there are, for the reserve, which keeps room for their nodes.
+    pub(crate) fn note_leaves(&self) {
+        self.space.reserve.note_leaves(self.index.leaf_count());
+    }
+
+    // ---- a key ------------------------------------------------------------------------------------------------
+
     /// The version of `key` that was newest when the clock stood at `limit`. `own` is the writer that commits for the reader; `likely`, where a key with this hash was.
     #[inline]
     pub(crate) fn read<'p>(
@@ -53,12 +131,32 @@ impl Core {
                     return Ok(Seen { spot, slot, word, record: self.version(pin, word, limit)? });
                 }
                 // It may have been another key with this hash.
-                Found::Absent if guess.is_some() && !self.failpoints.skips(Step::LookTwice) => {}
-                Found::Absent if self.options.verify && !self.verify_alike(pin, spot, hash)? => {}
+                Found::Absent if guess.is_some() && !self.skips(Step::LookTwice) => {}
+                Found::Absent if self.verifies && !self.verify_alike(pin, spot, hash)? => {}
                 Found::Absent => return Ok(Seen { spot, slot: 0, word: Word::NONE, record: None }),
                 Found::Moved => {}
             }
         }
+    }
+
+    /// Whether the newest version of `key` is one that this transaction may supersede, and which that is. The caller has the key's lock.
+    #[inline]
+    pub(crate) fn newest<'p>(
+        &'p self,
+        pin: &'p Pin<'_>,
+        key: &[u8],
+        hash: u64,
+        likely: Option<Spot>,
+    ) -> Result<Seen<'p>> {
+        let guess = likely.map(|spot| Ok::<_, Error>((spot, self.index.find_in(spot, key, hash, pin)?))).transpose()?;
+        let (spot, found) = match guess {
+            Some((spot, Found::Here(slot, word))) => (spot, Some((slot, word))),
+            // It may have been another key with this hash.
+            _ => self.index.find(pin, key, hash)?,
+        };
+        let (slot, word) = found.unwrap_or((0, Word::NONE));
+        let record = found.map(|_| Record::at(Claim::Pinned, pin, self.pool(), word.offset())).transpose()?;
+        Ok(Seen { spot, slot, word, record })
     }
 
     /// Asks for what keys need, step by step for all of them: where their leaves are, which is noted; which slots, which records.
@@ -69,7 +167,7 @@ impl Core {
             let hash = crate::media::key::hash(key);
             *found = (hash, self.index.spot(pin, key));
             self.index.leaf(found.1).prefetch_head();
-            self.locks.prefetch(hash);
+            self.concurrency.prefetch(hash);
         }
         let spots = &spots[..keys.len().min(AHEAD)];
         spots.iter().for_each(|(hash, spot)| self.index.leaf(*spot).prefetch_slot(*hash));
@@ -103,8 +201,8 @@ impl Core {
     /// The record at a place that the index or another record leads to; verified, if reads are to be.
     #[inline]
     pub(crate) fn record<'p>(&'p self, pin: &'p Pin<'_>, offset: u64) -> Result<Record<'p>> {
-        let record = Record::at(Claim::Pinned, pin, &self.pool, offset)?;
-        if self.options.verify {
+        let record = Record::at(Claim::Pinned, pin, self.pool(), offset)?;
+        if self.verifies {
             self.verify(record)?;
         }
         Ok(record)
@@ -126,9 +224,8 @@ impl Core {
     pub(crate) fn verify(&self, record: Record<'_>) -> Result<()> {
         let segment = self.space.number(record.offset);
         let checksummed = match segment.map(|segment| self.space.used(segment)) {
-            Some(Use::Log { writer, sequence, .. }) => {
-                record.is_checksummed(&self.key, crate::media::checksum::location(record.offset, writer, sequence))
-            }
+            Some(Use::Log { writer, sequence, .. }) => record
+                .is_checksummed(self.medium.key(), crate::media::checksum::location(record.offset, writer, sequence)),
             _ => false,
         };
         if checksummed {
@@ -147,7 +244,7 @@ impl Core {
     pub(crate) fn await_pending(&self, leaf: &Leaf, limit: u64, own: Option<usize>, hash: Option<u64>) {
         let own = own.map_or(0, |own| 1 << own);
         let pending = leaf.pending.load(SeqCst) & !own;
-        if pending != 0 && limit > self.active.published() {
+        if pending != 0 && limit > self.concurrency.active.published() {
             self.await_writers(pending, limit, hash);
         }
     }
@@ -163,14 +260,17 @@ impl Core {
                 let concerns = match state {
                     State::Idle => false,
                     State::Unknown => true,
-                    State::Preparing(ts) => ts <= limit && !self.failpoints.skips(Step::AwaitPreparing),
+                    State::Preparing(ts) => ts <= limit && !self.skips(Step::AwaitPreparing),
                 };
                 // A writer that does not hold the key's lock does not write the key, or has published it.
                 !concerns
-                    || !hash.is_none_or(|hash| self.locks.owner(hash).is_some_and(|tx_slot| writer.is_of(tx_slot)))
+                    || !hash
+                        .is_none_or(|hash| self.concurrency.owner(hash).is_some_and(|tx_slot| writer.is_of(tx_slot)))
             });
         }
     }
+
+    // ---- a log ------------------------------------------------------------------------------------------------
 
     /// Visits the records of a segment, as far as they are whole.
     pub(crate) fn walk<'a>(
@@ -207,12 +307,12 @@ impl Core {
         writer: usize,
         sequence: u32,
     ) -> Option<Record<'_>> {
-        let head = raw::bytes(claim, self, &self.pool, offset, header::HEADER).ok()?;
+        let head = raw::bytes(claim, self, self.pool(), offset, header::HEADER).ok()?;
         let header = pmem::view::<header::Header>(head)?;
         if header.checksum == 0 || !header.is_sound() || header.len() > room {
             return None;
         }
-        let record = Record::at(claim, self, &self.pool, offset).ok()?;
-        record.is_checksummed(&self.key, checksum::location(offset, writer, sequence)).then_some(record)
+        let record = Record::at(claim, self, self.pool(), offset).ok()?;
+        record.is_checksummed(self.medium.key(), checksum::location(offset, writer, sequence)).then_some(record)
     }
 }
