@@ -6,9 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 /// Counts that change rarely enough to be shared.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    pub(crate) checkpoints: AtomicU64,
     pub(crate) conflicts: AtomicU64,
-    pub(crate) moved: AtomicU64,
     pub(crate) expired: AtomicU64,
     pub(crate) swept: AtomicU64,
 }

@@ -63,7 +63,7 @@ impl Drop for Closing {
 impl Store {
     pub(crate) fn start(core: Core) -> Result<Self> {
         core.versions.note_leaves();
-        core.checkpointer.lock().note_nodes(&core.versions.space);
+        core.maintenance.note_nodes(&core.versions.space);
         let core = Arc::new_cyclic(|this| Core { this: this.clone(), ..core });
         let background = Background::start(&core);
         let closing = Closing(Some(Arc::clone(&core)));
@@ -294,7 +294,7 @@ impl Store {
     /// # Errors
     /// Those of a drain; [`Error::Full`].
     pub fn checkpoint(&self) -> Result<()> {
-        self.core.checkpoint()
+        self.core.checkpointing().checkpoint()
     }
 
     /// Removes every key that has expired; returns how many. A store with a [background](crate::Options::background) thread does that by itself, some leaves at a
@@ -316,7 +316,7 @@ impl Store {
         let mut sweep = Sweep::default();
         let mut removed = 0;
         loop {
-            removed += self.core.sweep(&mut sweep)?;
+            removed += sweep.step(&self.core)?;
             if sweep.is_through() {
                 return Ok(removed);
             }
@@ -396,8 +396,8 @@ impl Store {
             segments: usage.segments,
             free_segments: usage.free,
             index_segments: usage.nodes,
-            checkpoints: core.counters.checkpoints.load(Relaxed),
-            moved: core.counters.moved.load(Relaxed),
+            checkpoints: core.maintenance.checkpoints(),
+            moved: core.maintenance.moved(),
             expired: core.counters.expired.load(Relaxed),
             swept: core.counters.swept.load(Relaxed),
             pool: core.versions.pool().stats(),
@@ -460,7 +460,7 @@ impl Core {
         for writer in &self.versions.writers.all {
             writer.log.lock().name_segments(&self.versions.space)?;
         }
-        self.checkpoint()?;
+        self.checkpointing().checkpoint()?;
         let pool = self.versions.pool().clone();
         let log = self.persistence.take_log();
         drop(self);

@@ -112,13 +112,13 @@ impl Store {
             for problem in checked.problems {
                 if let Some(word) = core.versions.index.forget(&pin, &problem.leaf.0, problem.offset) {
                     let unlinked = core.versions.now();
-                    core.checkpointer.lock().unripe.push(Dead { word, unlinked });
+                    core.maintenance.checkpointer().unripe.push(Dead { word, unlinked });
                 }
                 dropped.push(problem);
             }
         }
         if !dropped.is_empty() {
-            core.checkpoint()?;
+            core.checkpointing().checkpoint()?;
         }
         Ok(dropped)
     }

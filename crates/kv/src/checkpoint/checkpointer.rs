@@ -86,6 +86,12 @@ impl Checkpointer {
         space.reserve.note_nodes(self.nodes.room(space.segment_bytes), more);
     }
 
+    /// What opening found to be superseded, and tombstones: as if the last checkpoint had left them.
+    pub(crate) fn inherit(&mut self, dead: Vec<Dead>, tombstones: Vec<Tombstone>) {
+        self.unripe.extend(dead);
+        self.tombstones.extend(tombstones);
+    }
+
     /// The mark that recovery would begin at.
     pub(crate) fn mark(&self, writer: usize) -> Mark {
         Mark::from_word(self.cell.get().marks[writer])

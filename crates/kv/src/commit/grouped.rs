@@ -26,7 +26,7 @@ impl Core {
             Err(ref error) if error.refused().is_some_and(|need| !self.is_hopeless(pin, need)) => {}
             other => return other,
         }
-        self.checkpoint()?;
+        self.checkpointing().checkpoint()?;
         self.commit_in_group(pin, work, terms, shared)
     }
 
@@ -57,7 +57,7 @@ impl Core {
             position.wait_until_seen();
         }
         if let Some(bytes) = told {
-            self.account(bytes);
+            self.checkpointing().account(bytes);
         }
         result.map(|()| ts)
     }

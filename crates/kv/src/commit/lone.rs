@@ -124,7 +124,7 @@ impl Core {
         };
         drop(pin);
         if let Some(bytes) = told {
-            self.account(bytes);
+            self.checkpointing().account(bytes);
         }
         Ok(Some(had))
     }

@@ -112,7 +112,7 @@ impl Core {
             position.wait_until_seen();
         }
         if let Some(bytes) = written {
-            self.account(bytes);
+            self.checkpointing().account(bytes);
         }
         Ok(ts)
     }

@@ -75,7 +75,7 @@ impl Core {
         if self.is_hopeless(pin, need) {
             return Err(error);
         }
-        self.checkpoint()?;
+        self.checkpointing().checkpoint()?;
         let (number, mut log) = self.versions.writers.claim();
         self.place(work, &mut log)?;
         Ok((number, log))
@@ -120,7 +120,7 @@ impl Core {
         let _turn = self.turn.lock();
         // What another one has moved meanwhile is for all.
         let is_done = self.rescues.load(Relaxed) != before;
-        let now = (self.counters.moved.load(Relaxed), self.versions.space.usage().free);
+        let now = (self.maintenance.moved(), self.versions.space.usage().free);
         let gained = now != tried.last;
         tried.in_vain = if gained { 0 } else { tried.in_vain + 1 };
         tried.last = now;
@@ -134,7 +134,7 @@ impl Core {
             // The background thread need not.
             self.versions.space.take_urgent();
             // The checkpoint made when it was refused has moved nothing that it had locked.
-            if let Err(error) = self.rescue() {
+            if let Err(error) = self.checkpointing().rescue() {
                 tracing::debug!(%error, "a checkpoint failed while somebody takes data out of a full store");
             }
         }

@@ -78,7 +78,8 @@ impl Core {
         }
         for scan in &work.scans {
             let mut expected = work.scanned[scan.found.start as usize..scan.found.end as usize].iter();
-            let mut scanner = Scanner::new(&self.versions, &self.background, pin, ts, now, own, scan.range.clone());
+            let mut scanner =
+                Scanner::new(&self.versions, &self.maintenance.background, pin, ts, now, own, scan.range.clone());
             loop {
                 let found = scanner.next()?;
                 let expected = expected.next();

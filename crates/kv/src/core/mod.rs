@@ -1,20 +1,19 @@
 //! What all handles of a store share.
 
 use std::sync::Weak;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release};
-use std::sync::atomic::{AtomicBool, AtomicU64};
 
-use pmem::sync::{CachePadded, Mutex};
+use pmem::sync::Mutex;
 
-use crate::checkpoint::checkpointer::Checkpointer;
 use crate::durable::Persistence;
 use crate::error::Result;
+use crate::maintenance::{Checkpointing, Maintenance};
 use crate::options::Options;
 use crate::salvaged::Salvaged;
 use crate::stats::Counters;
 use crate::threads::committers::Committers;
 use crate::threads::queue::Queue;
-use crate::threads::signal::Signal;
 use crate::versions::Versions;
 
 /// The parts of a store. They are dropped in this order.
@@ -27,15 +26,10 @@ pub(crate) struct Core {
     pub(crate) puts_alone: bool,
     pub(crate) options: Options,
     pub(crate) versions: Versions,
-    pub(crate) checkpointer: Mutex<Checkpointer>,
+    pub(crate) maintenance: Maintenance,
     pub(crate) persistence: Persistence,
     /// What its opening gave up.
     pub(crate) salvaged: Salvaged,
-    /// Bytes of records written since the store was opened, but for the last few of each log; and at the last checkpoint.
-    pub(crate) written: CachePadded<AtomicU64>,
-    pub(crate) checkpointed: AtomicU64,
-    /// How many more are enough for the next one.
-    pub(crate) checkpoint_at: AtomicU64,
     /// The clock, and the oldest reader's, when nothing was left that could be freed: for those who put in, those who overwrite, and those who take out.
     pub(crate) cramped: Mutex<[Option<(u64, u64)>; 3]>,
     /// A snapshot that those who overwrite have waited for in vain.
@@ -46,10 +40,7 @@ pub(crate) struct Core {
     pub(crate) rescues: AtomicU64,
     pub(crate) counters: Counters,
     pub(crate) queue: Queue,
-    pub(crate) background: Signal,
     pub(crate) committers: Committers,
-    /// The last checkpoint has left something to be freed by the next.
-    pub(crate) unfinished: AtomicBool,
 }
 
 impl Core {
@@ -67,5 +58,10 @@ impl Core {
     /// Makes every commit that has returned durable. One barrier.
     pub(crate) fn force(&self) -> Result<()> {
         self.persistence.force(&self.versions)
+    }
+
+    /// To make checkpoints.
+    pub(crate) fn checkpointing(&self) -> Checkpointing<'_> {
+        Checkpointing::new(&self.versions, &self.persistence, &self.maintenance)
     }
 }

@@ -8,17 +8,18 @@
 //! can reach it any more. A tombstone leaves the index only behind a durable checkpoint that has it: then the next one, the first without it, has marks behind
 //! everything older. Else a record of an older version, in another writer's log, would bring the key back.
 
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 use pmem::sync::switch_point;
 
 use crate::Step;
 use crate::checkpoint::checkpointer::{Checkpointer, Gathered, List};
 use crate::checkpoint::nodes;
-use crate::core::Core;
 use crate::error::Result;
 use crate::index::NO_NODE;
 use crate::isolation::active::Pin;
+use crate::maintenance::Checkpointing;
+use crate::maintenance::due::Lag;
 use crate::media::checkpoint::{Checkpoint, WRITERS};
 use crate::media::mark::Mark;
 use crate::media::node::{self, CHUNK, FANOUT, FENCE_INLINE, Node, ROOT};
@@ -28,36 +29,27 @@ use crate::media::word::Word;
 use crate::raw::Claim;
 use crate::writers::writer::Dead;
 
-/// Bytes of new records that are worth a checkpoint.
-pub(crate) const LEAST: u64 = 4 << 20;
-
-/// So many times what is worth a checkpoint without one: the background thread cannot keep up, or makes none.
-const LATE: u64 = 3;
-const TOO_LATE: u64 = 6;
-
-impl Core {
+impl Checkpointing<'_> {
     /// So many bytes of records were written: enough of them, and it is time for a checkpoint.
     #[cold]
     pub(crate) fn account(&self, bytes: u64) {
+        let background = &self.maintenance.background;
         self.versions.note_leaves();
         if self.versions.space.wants_background() {
-            self.background.wake();
+            background.wake();
         }
-        let written = self.written.fetch_add(bytes, Relaxed) + bytes;
-        let behind = written - self.checkpointed.load(Acquire).min(written);
-        let enough = self.checkpoint_at.load(Relaxed);
-        if behind < enough {
-            return;
-        }
+        let lag = self.maintenance.due.add(bytes);
         // Committers wait a little, again and again, for a background thread that cannot keep up, which takes less time than a checkpoint; behind one that makes none
         // they do it themselves, or there would be no end to it.
-        let kept = self.background.running.load(Acquire);
-        if kept && behind < LATE * enough {
-            self.background.call();
-        } else if kept && behind < TOO_LATE * enough {
-            self.background.call_and_wait();
-        } else if let Err(error) = self.checkpoint() {
-            tracing::warn!(%error, "a checkpoint failed; commits go on as long as there is room");
+        match lag {
+            Lag::NotDue => {}
+            Lag::Due if background.is_running() => background.call(),
+            Lag::Late if background.is_running() => background.call_and_wait(),
+            _ => {
+                if let Err(error) = self.checkpoint() {
+                    tracing::warn!(%error, "a checkpoint failed; commits go on as long as there is room");
+                }
+            }
         }
     }
 
@@ -73,7 +65,7 @@ impl Core {
     }
 
     fn checkpoint_for(&self, rescue: bool) -> Result<()> {
-        let mut checkpointer = self.checkpointer.lock();
+        let mut checkpointer = self.maintenance.checkpointer();
         checkpointer.rescue = rescue;
         self.versions.pool().check_usable()?;
         self.versions.space.ask_again();
@@ -94,7 +86,7 @@ impl Core {
     }
 
     fn write_checkpoint(&self, checkpointer: &mut Checkpointer, gathered: &mut Gathered) -> Result<()> {
-        let written = self.written.load(Acquire);
+        let written = self.maintenance.due.written();
         let pin = self.versions.concurrency.active.pin_for_upkeep()?;
         if !self.versions.skips(Step::MarksFirst) {
             self.gather(checkpointer, gathered);
@@ -129,8 +121,8 @@ impl Core {
             ..checkpointer.cell.get()
         };
         checkpointer.cell.update(&checkpoint)?;
-        self.checkpointed.store(written, std::sync::atomic::Ordering::Release);
-        crate::stats::add(&self.counters.checkpoints, 1);
+        self.maintenance.due.is_checkpointed(written);
+        crate::stats::add(&self.maintenance.checkpoints, 1);
         checkpointer.chunks = std::mem::take(&mut gathered.chunks);
         for node in std::mem::take(&mut gathered.left) {
             let count = checkpointer.long.remove(&node).unwrap_or(1);
@@ -345,11 +337,9 @@ impl Core {
         checkpointer.note_nodes(&self.versions.space);
         self.versions.note_leaves();
         self.free_segments(checkpointer);
-        // A small store has checkpoints often: that costs it little, and what waits would be most of its file.
-        let enough = (2 * self.versions.space.usage().live).max(LEAST);
-        self.checkpoint_at.store(enough.min(self.options.checkpoint_bytes), Relaxed);
+        self.maintenance.due.adapt(self.versions.space.usage().live);
         let moved = self.move_versions(checkpointer);
-        self.unfinished.store(!checkpointer.unripe.is_empty(), std::sync::atomic::Ordering::Release);
+        self.maintenance.set_unfinished(!checkpointer.unripe.is_empty());
         match moved {
             Ok(()) | Err(crate::Error::Full { .. }) => self.versions.space.shrink(),
             other => other,

@@ -4,15 +4,14 @@
 //! version: whichever it meets first will do.
 
 use std::ops::ControlFlow;
-use std::sync::atomic::Ordering::Relaxed;
 
 use pmem::sync::{OwnMutex, OwnMutexGuard};
 
 use crate::checkpoint::checkpointer::Checkpointer;
-use crate::core::Core;
 use crate::error::Result;
 use crate::isolation::active::Pin;
 use crate::isolation::locks::Tried;
+use crate::maintenance::Checkpointing;
 use crate::media::checkpoint::WRITERS;
 use crate::media::header::{self, FIRST, GRAIN, MOVED};
 use crate::media::record::{self, Record};
@@ -68,7 +67,7 @@ struct Full {
     live: u64,
 }
 
-impl Core {
+impl<'c> Checkpointing<'c> {
     /// Empties the sparsest segments, if the store takes far more space than it needs; and those far out, if its file does. Returns how many bytes more may move.
     pub(super) fn compact(&self, checkpointer: &mut Checkpointer, pin: &Pin<'_>) -> Result<u64> {
         let usage = self.versions.space.usage();
@@ -80,13 +79,13 @@ impl Core {
         if self.versions.writers.grouped().is_some() {
             begun = begun.min(2); // that of groups, and that of the thread that makes checkpoints
         }
-        let slack = self.checkpoint_at.load(Relaxed) + begun * bytes;
+        let slack = self.maintenance.due.enough() + begun * bytes;
         // Where data were refused, a gain is welcome, and any gain where it was a transaction that takes data out.
         let (wanted, dense) = match (self.versions.space.take_short(), checkpointer.rescue) {
             (_, true) => (usage.live, bytes / 64 * 63),
             (true, false) => (usage.live, bytes / 8 * 7),
             (false, _) => {
-                let spare = u64::from(self.options.spare);
+                let spare = self.maintenance.spare;
                 (usage.live + usage.live / 100 * spare + slack, bytes * 100 / (100 + spare))
             }
         };
@@ -94,7 +93,7 @@ impl Core {
         let near = 2 * (usage.segments - usage.free) + slack / bytes;
         checkpointer.nodes.far = (usage.segments > near + near / 2).then_some(near as u32);
         // As much as is written between two checkpoints, at most.
-        let mut left = self.options.checkpoint_bytes;
+        let mut left = self.maintenance.due.most();
         if let Some(mut excess) = taken.checked_sub(wanted) {
             let worthwhile =
                 |full: &Full| full.live < dense && checkpointer.alone.get(&full.number) != Some(&full.sequence);
@@ -130,7 +129,7 @@ impl Core {
     }
 
     /// Segments that something is in, and that recovery does not read.
-    fn checkpointed<'a>(&'a self, checkpointer: &Checkpointer) -> impl Iterator<Item = Full> + use<'a> {
+    fn checkpointed<'a>(&'a self, checkpointer: &Checkpointer) -> impl Iterator<Item = Full> + use<'a, 'c> {
         let marks: Vec<u32> = (0..WRITERS).map(|writer| checkpointer.mark(writer).sequence).collect();
         (0..self.versions.space.count()).filter_map(move |number| match self.versions.space.used(number) {
             Use::Log { writer, sequence, .. } if sequence < marks[writer] => {
@@ -304,7 +303,7 @@ impl Core {
                 }
             }
         }
-        crate::stats::add(&self.counters.moved, batch.len() as u64);
+        crate::stats::add(&self.maintenance.moved, batch.len() as u64);
         Ok(())
     }
 }

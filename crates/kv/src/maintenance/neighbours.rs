@@ -4,32 +4,32 @@
 //! them together, in order of keys, as compaction moves versions. What is not scanned is never moved for it; a leaf that is scanned once is moved in one case
 //! of 16.
 
-use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::atomic::Ordering::Relaxed;
 
 use crate::Step;
 use crate::checkpoint::checkpointer::Checkpointer;
-use crate::core::Core;
 use crate::error::Result;
 use crate::index::{Listed, SHORT};
 use crate::isolation::active::Pin;
+use crate::maintenance::Checkpointing;
 use crate::maintenance::compact::TOGETHER;
 use crate::media::record::Record;
 use crate::raw::Claim;
 use crate::scan::WORTHWHILE;
 use crate::space::need::Need;
 
-impl Core {
+impl Checkpointing<'_> {
     /// For the background thread, between checkpoints.
     pub(crate) fn look_after_scans(&self) -> Result<()> {
         if self.versions.index.leaves.scattered() < WORTHWHILE {
             return Ok(());
         }
-        let mut checkpointer = self.checkpointer.lock();
+        let mut checkpointer = self.maintenance.checkpointer();
         self.versions.pool().check_usable()?;
         let pin = self.versions.concurrency.active.pin_for_upkeep()?;
-        self.gather_neighbours(&mut checkpointer, &pin, self.options.checkpoint_bytes)?;
+        self.gather_neighbours(&mut checkpointer, &pin, self.maintenance.due.most())?;
         // What they have left is freed even if nothing more is committed.
-        self.unfinished.store(true, Release);
+        self.maintenance.set_unfinished(true);
         Ok(())
     }
 

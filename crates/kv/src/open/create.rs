@@ -10,6 +10,7 @@ use crate::durable::Persistence;
 use crate::error::{Error, Result};
 use crate::index::Index;
 use crate::isolation::Concurrency;
+use crate::maintenance::Maintenance;
 use crate::media::cell::{Cell, PAGE};
 use crate::media::checkpoint::{Checkpoint, FORMAT, FORMAT_1, WRITERS};
 use crate::media::regions::{NAME, REGION_KIND, TABLE};
@@ -124,21 +125,16 @@ pub(super) fn assemble(
         puts_alone: options.puts_alone(pool),
         options: options.clone(),
         versions: Versions::new(medium, concurrency, index, writers, space, options.verify),
-        checkpointer: pmem::sync::Mutex::new(checkpointer),
+        maintenance: Maintenance::new(checkpointer, options),
         persistence: Persistence::new(options.durability, checkpoint.commit_number),
         salvaged: crate::salvaged::Salvaged::default(),
-        written: pmem::sync::CachePadded(0.into()),
-        checkpointed: 0.into(),
-        checkpoint_at: options.checkpoint_bytes.min(crate::maintenance::checkpoint::LEAST).into(),
         cramped: pmem::sync::Mutex::default(),
         lasting: u64::MAX.into(),
         turn: pmem::sync::Mutex::default(),
         rescues: 0.into(),
         counters: crate::stats::Counters::default(),
         queue: crate::threads::queue::Queue::new(),
-        background: crate::threads::signal::Signal::default(),
         committers: crate::threads::committers::Committers::new(WRITERS),
-        unfinished: false.into(),
     })
 }
 
@@ -175,7 +171,7 @@ mod tests {
                     store.abandon()
                 }
                 store = options.open(&path).unwrap();
-                assert_eq!(store.core.checkpointer.lock().cell.get().format, FORMAT_1);
+                assert_eq!(store.core.maintenance.checkpointer().cell.get().format, FORMAT_1);
                 assert!((0..=n).all(|n| store.get(&n.to_be_bytes()).unwrap() == Some(vec![n as u8; 50])), "{n}");
             }
         }
@@ -183,7 +179,7 @@ mod tests {
         let backup = dir.path().join("backup");
         assert_eq!(store.backup(&backup).unwrap().pairs, 300);
         let copy = options.open(&backup).unwrap();
-        assert_eq!(copy.core.checkpointer.lock().cell.get().format, FORMAT);
+        assert_eq!(copy.core.maintenance.checkpointer().cell.get().format, FORMAT);
         assert!(copy.check(|_| ()).unwrap().is_sound());
         assert_eq!(copy.get(&7_u32.to_be_bytes()).unwrap(), Some(vec![7; 50]));
     }

@@ -104,7 +104,7 @@ pub(crate) fn open(pool: &Pool, options: &Options) -> Result<Core> {
     let index = index.or((left_out > 0).then(|| format!("{left_out} versions, whose keys are corrupt, are left out")));
     core.salvaged = Salvaged { index, logs };
     if !core.salvaged.is_empty() {
-        core.checkpoint()?; // what was given up is behind it
+        core.checkpointing().checkpoint()?; // what was given up is behind it
     }
     Ok(core)
 }
@@ -125,7 +125,7 @@ fn replay(core: &Core) -> Result<Vec<CutLog>> {
         }
     }
     let (checkpoint, proven) = {
-        let mut checkpointer = core.checkpointer.lock();
+        let mut checkpointer = core.maintenance.checkpointer();
         (checkpointer.cell.get(), std::mem::take(&mut checkpointer.proven))
     };
     let mut clock = checkpoint.clock;
@@ -196,10 +196,7 @@ fn replay(core: &Core) -> Result<Vec<CutLog>> {
     drop(pin);
     core.persistence.restart(kept.last);
     core.versions.concurrency.active.raise(clock);
-    let mut checkpointer = core.checkpointer.lock();
-    checkpointer.unripe.append(&mut dead);
-    checkpointer.tombstones.append(&mut tombstones);
-    drop(checkpointer);
+    core.maintenance.checkpointer().inherit(dead, tombstones);
     // A segment is free if nothing in it is live and its log does not go on there.
     let current: Vec<Option<u32>> = (0..WRITERS).map(|w| core.versions.writers.get(w).log.lock().segment()).collect();
     let marks: Vec<Mark> = (0..WRITERS).map(|w| Mark::from_word(checkpoint.marks[w])).collect();
@@ -210,7 +207,7 @@ fn replay(core: &Core) -> Result<Vec<CutLog>> {
                 // It may hold transactions that supersede what the checkpoint leads to.
                 || sequence >= marks[writer].sequence && holds_records(core, number)
         }
-        Use::Nodes => core.checkpointer.lock().nodes.has_segment(number),
+        Use::Nodes => core.maintenance.checkpointer().nodes.has_segment(number),
         _ => false,
     };
     let kept: Vec<bool> = (0..core.versions.space.count()).map(keeps).collect();

@@ -21,9 +21,7 @@ pub(super) fn salvage(core: &Core) -> Result<()> {
         reading.apply(record, &mut dead, &mut tombstones)
     })?;
     core.versions.concurrency.active.raise(clock);
-    let mut checkpointer = core.checkpointer.lock();
-    checkpointer.unripe.append(&mut dead);
-    checkpointer.tombstones.append(&mut tombstones);
+    core.maintenance.checkpointer().inherit(dead, tombstones);
     Ok(())
 }
 

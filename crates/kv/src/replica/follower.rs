@@ -481,7 +481,7 @@ impl Shared {
             self.release_before(lsn)?;
             self.replica.await_news(seen, IDLE);
             self.replica.wait(Duration::ZERO)?;
-            if let Err(error) = core.rescue() {
+            if let Err(error) = core.checkpointing().rescue() {
                 tracing::debug!(%error, "a checkpoint failed while a follower has no room");
             }
         }

@@ -1,7 +1,7 @@
 //! How the background thread is called.
 
 use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Acquire;
+use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::Duration;
 
 use pmem::sync::Watched;
@@ -17,10 +17,10 @@ const BREATH: Duration = Duration::from_millis(2);
 pub(crate) struct Signal {
     wanted: Watched<Wanted>,
     /// Checkpoints that were made.
-    pub(crate) kept: Watched<u64>,
-    pub(crate) stop: AtomicBool,
+    kept: Watched<u64>,
+    stop: AtomicBool,
     /// Whether there is one.
-    pub(crate) running: AtomicBool,
+    running: AtomicBool,
 }
 
 #[derive(Default)]
@@ -43,14 +43,39 @@ impl Signal {
         drop(self.kept.sleep(kept, BREATH));
     }
 
+    /// It has made one.
+    pub(crate) fn is_made(&self) {
+        *self.kept.lock() += 1;
+        self.kept.wake_all();
+    }
+
     /// For whatever else there is to do.
     pub(crate) fn wake(&self) {
         self.wanted.lock().look = true;
         self.wanted.wake_one();
     }
 
+    /// There is a background thread from now on.
+    pub(crate) fn run(&self) {
+        self.running.store(true, Release);
+    }
+
+    pub(crate) fn is_running(&self) -> bool {
+        self.running.load(Acquire)
+    }
+
+    /// It is to end.
+    pub(crate) fn stop(&self) {
+        self.stop.store(true, Release);
+        self.call();
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stop.load(Acquire)
+    }
+
     pub(crate) fn is_called(&self) -> bool {
-        self.wanted.lock().checkpoint || self.stop.load(Acquire)
+        self.wanted.lock().checkpoint || self.is_stopped()
     }
 
     /// Waits to be called, or woken, or until it is time to look.

@@ -45,7 +45,7 @@ impl<'s> Transaction<'s> {
     }
 
     fn scanner(&self, limit: u64, range: Range) -> Scanner<'_> {
-        Scanner::new(&self.core.versions, &self.core.background, &self.pin, limit, &self.now, None, range)
+        Scanner::new(&self.core.versions, &self.core.maintenance.background, &self.pin, limit, &self.now, None, range)
     }
 
     /// All records of its snapshot, in order, with everything that is in them; for one that has written nothing.

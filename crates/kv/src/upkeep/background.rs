@@ -1,7 +1,6 @@
 //! The thread that makes checkpoints, so that committers need not.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Release};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -24,35 +23,35 @@ impl Background {
         let kept = Arc::clone(core);
         let run = move || {
             let (mut idle, mut ages, mut sweep) = (Idle::default(), Ages::default(), Sweep::default());
-            while !kept.background.stop.load(Acquire) {
-                let Wanted { checkpoint, look } = kept.background.wait();
+            while !kept.maintenance.background.is_stopped() {
+                let Wanted { checkpoint, look } = kept.maintenance.background.wait();
                 // First: a writer may be about to find none.
-                kept.make_room_ahead();
+                make_room_ahead(&kept);
                 ages.look(&kept);
                 // A follower is told what is removed.
                 if !kept.persistence.follows()
-                    && let Err(error) = kept.sweep(&mut sweep)
+                    && let Err(error) = sweep.step(&kept)
                 {
                     tracing::debug!(%error, "sweeping is put off");
                 }
                 if kept.versions.space.take_urgent() {
                     // Of a transaction that does not try again by itself.
-                    if let Err(error) = kept.rescue() {
+                    if let Err(error) = kept.checkpointing().rescue() {
                         tracing::warn!(%error, "nothing can be moved in a full store");
                     }
                 }
                 // A thread that was just woken has not looked on for a while.
                 if checkpoint || !look && idle.is_due(&kept) {
-                    kept.keep();
+                    make_checkpoint(&kept);
                 }
-                if let Err(error) = kept.look_after_scans() {
+                if let Err(error) = kept.checkpointing().look_after_scans() {
                     tracing::debug!(%error, "what is scanned stays where it is");
                 }
-                kept.make_room_ahead();
+                make_room_ahead(&kept);
             }
         };
         let thread = std::thread::Builder::new().name("cairn-kv".into()).spawn(run).ok()?;
-        core.background.running.store(true, Release);
+        core.maintenance.background.run();
         Some(Self { core: Arc::clone(core), thread: Some(thread) })
     }
 }
@@ -91,7 +90,7 @@ struct Idle {
 impl Idle {
     fn is_due(&mut self, core: &Core) -> bool {
         let now = core.versions.now();
-        let quiet = now == self.last && (now != self.checkpointed || core.unfinished.load(Acquire));
+        let quiet = now == self.last && (now != self.checkpointed || core.maintenance.is_unfinished());
         self.last = now;
         if quiet {
             // The checkpoint itself moves the clock.
@@ -107,8 +106,7 @@ impl Drop for Background {
             std::mem::forget(self.thread.take()); // it is the parent's
             return;
         }
-        self.core.background.stop.store(true, Release);
-        self.core.background.call();
+        self.core.maintenance.background.stop();
         if let Some(thread) = self.thread.take() {
             // It panics only if a lock is broken; there is no caller to tell.
             let _ = thread.join();
@@ -116,22 +114,20 @@ impl Drop for Background {
     }
 }
 
-impl Core {
-    /// Has segments, and memory for them, ready for those who will ask.
-    fn make_room_ahead(&self) {
-        if let Err(error) = self.versions.space.grow_ahead(|| !self.background.stop.load(Acquire)) {
-            tracing::warn!(%error, store = %self.versions.pool().path().display(), "the store could not grow ahead; commits go on as long as there is room");
-        }
-        self.versions.space.populate(|| !self.background.is_called());
+/// Has segments, and memory for them, ready for those who will ask.
+fn make_room_ahead(core: &Core) {
+    let (background, space) = (&core.maintenance.background, &core.versions.space);
+    if let Err(error) = space.grow_ahead(|| !background.is_stopped()) {
+        tracing::warn!(%error, store = %core.versions.pool().path().display(), "the store could not grow ahead; commits go on as long as there is room");
     }
+    space.populate(|| !background.is_called());
+}
 
-    fn keep(&self) {
-        if let Err(error) = self.checkpoint() {
-            tracing::warn!(%error, store = %self.versions.pool().path().display(), "a checkpoint failed; commits go on as long as there is room");
-        }
-        *self.background.kept.lock() += 1;
-        self.background.kept.wake_all();
+fn make_checkpoint(core: &Core) {
+    if let Err(error) = core.checkpointing().checkpoint() {
+        tracing::warn!(%error, store = %core.versions.pool().path().display(), "a checkpoint failed; commits go on as long as there is room");
     }
+    core.maintenance.background.is_made();
 }
 
 #[cfg(test)]
@@ -151,7 +147,7 @@ mod tests {
         let (done, is_done) = channel();
         std::thread::scope(|threads| {
             // As if it had much to do.
-            let checkpointing = store.core.checkpointer.lock();
+            let checkpointing = store.core.maintenance.checkpointer();
             let checkpoints = store.stats().checkpoints;
             threads.spawn(|| {
                 // Four and a half times what is worth one.
@@ -164,15 +160,12 @@ mod tests {
             drop(checkpointing);
             assert!(matches!(all, Ok(Ok(_))) && made == 0, "{all:?}, {made} checkpoints");
         });
-        let behind = |store: &crate::Store| {
-            let (written, checkpointed) = (&store.core.written, &store.core.checkpointed);
-            written.load(super::Acquire) - checkpointed.load(super::Acquire)
-        };
+        let behind = |store: &crate::Store| store.core.maintenance.behind();
         for _ in 0..1000 {
             if behind(&store) < ENOUGH {
                 return;
             }
-            store.core.background.call_and_wait();
+            store.core.maintenance.background.call_and_wait();
         }
         panic!("{} bytes behind, and no checkpoint", behind(&store));
     }

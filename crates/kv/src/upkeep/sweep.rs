@@ -32,15 +32,14 @@ impl Sweep {
     pub(crate) fn is_through(&self) -> bool {
         self.from.is_none()
     }
-}
 
-impl Core {
-    /// Looks at some leaves; `sweep.from` is none after the last. Returns how many keys went.
-    pub(crate) fn sweep(&self, sweep: &mut Sweep) -> Result<u64> {
-        let mut next = match sweep.from.take() {
+    /// Looks at some leaves of a store. Returns how many keys went.
+    pub(crate) fn step(&mut self, core: &Core) -> Result<u64> {
+        let versions = &core.versions;
+        let mut next = match self.from.take() {
             Some(from) => from,
             // Nothing that expires was there the last time, and nothing came.
-            None if !self.versions.take_expiring() => return Ok(0),
+            None if !versions.take_expiring() => return Ok(0),
             None => Vec::new(),
         };
         // A writer that does not see that it is not noted any more has published before this looks.
@@ -48,16 +47,15 @@ impl Core {
         let now = Now::default();
         let (mut expired, mut words) = (Vec::new(), Vec::new());
         for _ in 0..LEAVES {
-            let pin =
-                self.versions.concurrency.active.pin_for_sweep().inspect_err(|_| self.versions.note_expiring())?;
-            let stretch = self.versions.index.locate(&pin, &next);
-            if !self.versions.index.leaf(stretch.spot).words(stretch.spot.layout, &mut words) {
+            let pin = versions.concurrency.active.pin_for_sweep().inspect_err(|_| versions.note_expiring())?;
+            let stretch = versions.index.locate(&pin, &next);
+            if !versions.index.leaf(stretch.spot).words(stretch.spot.layout, &mut words) {
                 continue; // it has just been split
             }
             for word in words.iter().filter(|word| word.expires()) {
-                self.versions.note_expiring();
+                versions.note_expiring();
                 // What cannot be read is left to `check`, and must not keep others.
-                if let Ok(record) = Record::at(Claim::Pinned, &pin, self.versions.pool(), word.offset())
+                if let Ok(record) = Record::at(Claim::Pinned, &pin, versions.pool(), word.offset())
                     && !record.is_live(&now)
                 {
                     expired.push(record.key().to_vec());
@@ -67,42 +65,42 @@ impl Core {
                 Some(to) => next = to.to_vec(),
                 None => {
                     drop(pin); // its transaction slot is for those who remove
-                    return self.remove_expired(&expired);
+                    return remove_expired(core, &expired);
                 }
             }
         }
-        sweep.from = Some(next);
-        self.remove_expired(&expired)
+        self.from = Some(next);
+        remove_expired(core, &expired)
     }
+}
 
-    fn remove_expired(&self, keys: &[Vec<u8>]) -> Result<u64> {
-        let mut removed = 0;
-        // A transaction writes it, or it is corrupt.
-        let left_alone = |error: &Error| error.is_conflict() || matches!(error, Error::Damaged { .. });
-        for some in keys.chunks(KEYS) {
-            removed += match self.remove_unless_live(some) {
-                Err(error) if left_alone(&error) => some.chunks(1).try_fold(0, |sum, one| {
-                    let removed = self.remove_unless_live(one);
-                    removed.or_else(|error| if left_alone(&error) { Ok(0) } else { Err(error) }).map(|n| sum + n)
-                })?,
-                other => other?,
-            };
-        }
-        crate::stats::add(&self.counters.swept, removed);
-        Ok(removed)
+fn remove_expired(core: &Core, keys: &[Vec<u8>]) -> Result<u64> {
+    let mut removed = 0;
+    // A transaction writes it, or it is corrupt.
+    let left_alone = |error: &Error| error.is_conflict() || matches!(error, Error::Damaged { .. });
+    for some in keys.chunks(KEYS) {
+        removed += match remove_unless_live(core, some) {
+            Err(error) if left_alone(&error) => some.chunks(1).try_fold(0, |sum, one| {
+                let removed = remove_unless_live(core, one);
+                removed.or_else(|error| if left_alone(&error) { Ok(0) } else { Err(error) }).map(|n| sum + n)
+            })?,
+            other => other?,
+        };
     }
+    crate::stats::add(&core.counters.swept, removed);
+    Ok(removed)
+}
 
-    /// First updater wins, so that what expired as of the snapshot is still the newest when it is deleted.
-    fn remove_unless_live(&self, keys: &[Vec<u8>]) -> Result<u64> {
-        let pin = self.versions.concurrency.active.pin_for_sweep()?;
-        let mut tx = Transaction::begin_on(self, pin, Isolation::Snapshot, Mode::default());
-        for key in keys {
-            if tx.get(key)?.is_none() {
-                tx.delete(key)?;
-            }
+/// First updater wins, so that what expired as of the snapshot is still the newest when it is deleted.
+fn remove_unless_live(core: &Core, keys: &[Vec<u8>]) -> Result<u64> {
+    let pin = core.versions.concurrency.active.pin_for_sweep()?;
+    let mut tx = Transaction::begin_on(core, pin, Isolation::Snapshot, Mode::default());
+    for key in keys {
+        if tx.get(key)?.is_none() {
+            tx.delete(key)?;
         }
-        let removed = tx.writes();
-        tx.finish()?;
-        Ok(removed as u64)
     }
+    let removed = tx.writes();
+    tx.finish()?;
+    Ok(removed as u64)
 }
