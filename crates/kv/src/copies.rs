@@ -33,7 +33,7 @@ pub(crate) fn is_there(error: &Error) -> bool {
 }
 
 /// A thread that waits for room in the log has a writer's, and room is made by a thread that takes all of those in turn: a full log refuses, and is
-/// [cleaned up](crate::core::Core::trim) then.
+/// [cleaned up](crate::durable::Persistence::trim) then.
 #[cfg(feature = "replication")]
 pub(crate) fn refusing(log: &log::Options) -> log::Options {
     log.clone().when_full(log::WhenFull::Refuse)

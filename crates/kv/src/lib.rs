@@ -15,19 +15,38 @@
 //! | `store` | the handle, and snapshots |
 //! | `upkeep`, `repeat` | the background thread, and what has expired; what a log with copies says is repeated |
 //! | `txn` | transactions; trying again until they commit; commits that are awaited |
-//! | `commit` | timestamp, validation, **one barrier**, publication; a put by itself (`lone`) |
+//! | `core` | what all handles share: the parts below, and no more |
+//! | `commit` | timestamp, validation, **one barrier**, publication; a put by itself (`lone`); a store that is full (`room`, `shortage`) |
+//! | `maintenance` | checkpoints: when one is due; the index on media follows; versions move together, and segments become free |
+//! | `durable` | when commits are durable: at once, bounded, of a group, or in a log with copies |
 //! | `scan` | ranges, leaf by leaf |
-//! | `maintenance` | checkpoints: the index on media follows; versions move together, and segments become free |
-//! | `core` | what all handles share; how a key is read |
-//! | `checkpoint`, `durable` | nodes on media, and what one checkpoint leaves to the next; commits that are bounded, of a group, or in a log with copies |
+//! | `versions` | the versions of all keys: the parts below together; how a key is read, and what stands in a log |
+//! | `checkpoint` | nodes on media, and what one checkpoint leaves to the next |
 //! | `writers` | what a transaction writes, in memory (`work`), and the log it goes to (`writer`) |
 //! | `space`, `index` | segments: taken, freed, kept back; from keys to their newest versions, in memory |
 //! | `options`, `copies` | what a store is opened with |
+//! | `medium` | the pool, and what is fixed about it while a store is open |
 //! | `media` | what all of it looks like on media: records, nodes, the checkpoint, marks |
 //! | `raw`, `rows` | all the unsafe code; rows of things in memory |
 //! | `isolation` | the clock, snapshots, and active transactions; which transaction writes which key; in which order commits are seen |
 //! | `threads` | how threads wait for each other, queue, and are called |
 //! | `error`, `time`, `stats`, `salvaged`, `failpoints` | what is told |
+//!
+//! # The parts of a store
+//!
+//! Each has its state to itself, with the methods that keep it right. What takes several parts has references to those that it takes, and to no others.
+//!
+//! | part | what it owns | file |
+//! |---|---|---|
+//! | `Versions` | the four below and the writers; what may expire | `versions` |
+//! | `Medium` | pool, checksum key, generation | `medium` |
+//! | `Concurrency` | clock, transaction slots, locks, order of commits | `isolation` |
+//! | `Index`, `Space` | leaves; segments | `index`, `space` |
+//! | `Persistence` | numbers of commits, groups, the log with copies | `durable` |
+//! | `Maintenance` | the last checkpoint and what it left, when the next one is due, the signal for the background thread | `maintenance` |
+//! | `Shortage` | who was refused room in a full store, and whose turn it is | `commit/shortage` |
+//! | `Checkpointing` | none: it takes `Versions`, `Persistence`, `Maintenance` | `maintenance` |
+//! | `Committer` | none: it takes these and `Shortage` | `commit` |
 //!
 //! # One put
 //!
@@ -37,15 +56,15 @@
 //! |---|---|
 //! | `store` | `put` asks `commit/lone` first, which is for memory, and then begins a transaction that takes one lock |
 //! | `txn/transaction` | `write`: a transaction slot and a snapshot from `isolation/active`, the key's lock from `isolation/locks` |
-//! | `commit/validate` | `newest`: `index` leads to the version that goes, `media/record` shows it |
+//! | `versions` | `newest`: `index` leads to the version that goes, `media/record` shows it |
 //! | `writers/work` | the new record, complete but for timestamp and checksum |
-//! | `commit`, `commit/grouped` | it is announced at its leaf, gets a timestamp and a place in the queue of `durable/group` |
+//! | `commit`, `commit/grouped` | it is announced at its leaf, gets a timestamp and a position in the queue of `durable/group` |
 //! | `commit/validate` | what was read has not changed: here nothing was |
-//! | `writers/writer` | places in the log; a new segment comes from `space`, down to what `space/reserve` keeps |
+//! | `writers/writer` | its position in the log; a new segment comes from `space`, down to what `space/reserve` keeps |
 //! | `commit/barrier` | checksums; `raw` stores the records past the cache; **the one barrier** |
 //! | `commit/publish` | `index` is led to the new version; the old one waits in the writer's list |
 //! | `isolation/order` | readers see it when all before it are published; then `put` returns |
-//! | `upkeep/background`, `maintenance/checkpoint` | later: the leaf goes to media, in a node of `checkpoint/nodes`; the old version's place is free |
+//! | `upkeep/background`, `maintenance/checkpoint` | later: the leaf goes to media, in a node of `checkpoint/nodes`; the old version's space is free |
 //!
 //! In memory `commit/lone` does all from the lock to the index by itself.
 //!
@@ -75,7 +94,7 @@
 //!    clock: the snapshot. While the transaction slot is taken nothing that can be reached from there is
 //!    freed.
 //! 2. `get`: `index` `locate` goes down two levels of immutable nodes to a leaf, whose word leads
-//!    to the newest record; `core/read` `version` follows the records' `prev` on media to the one of
+//!    to the newest record; `versions` `version` follows the records' `prev` on media to the one of
 //!    the snapshot. No lock. A transaction that is about to commit in that leaf, with a smaller timestamp or
 //!    none yet, is waited for; but not where a commit waits for a device or other machines: there
 //!    the snapshot is from before the first commit still under way (`isolation/order`), and readers wait for
@@ -86,7 +105,7 @@
 //! 3. `put`: the key's lock (`isolation/locks`), one for each key, is taken, and what is newest must be of
 //!    the snapshot: else it is a conflict at once, the first updater wins. The record is made in
 //!    memory, complete but for timestamp and checksum.
-//! 4. `commit`: the thread's writer (`writers/writer`) finds places behind the last transaction of its log; a new
+//! 4. `commit`: the thread's writer (`writers/writer`) reserves what follows the last transaction of its log; a new
 //!    segment comes from `space`. It announces itself at each leaf, and *then* asks the clock for
 //!    the commit's timestamp. What was read, ranges too (`scan`), is looked at again as of that
 //!    timestamp; waits go to smaller timestamps only.
@@ -94,7 +113,7 @@
 //!    cache in one run, and are drained: **the one barrier**. Each record's checksum is proof of
 //!    itself, `rest` of the others: there is no commit record. On a file `durable/group` has a step of its
 //!    own here: transactions that are ready at the same time go to one log as one, in order of
-//!    their timestamps; the first of them finds the places, not before all are validated, and
+//!    their timestamps; the first of them reserves the space, not before all are validated, and
 //!    writes; the others wait for it. One commit in 16 also says, on another page and with its
 //!    own barrier, how far its log was durable before it (`media/watermark`). A put that is a
 //!    transaction of its own, in memory and where its log has room, takes the same steps without
@@ -103,7 +122,7 @@
 //! 6. `publish`: the leaf's word is exchanged. The version it led to waits in the writer's list.
 //!    In such a store the commit is acknowledged when all with smaller timestamps are published,
 //!    so that a transaction that begins then sees it. Locks go, each to the first of those who wait for it.
-//! 7. Later, `maintenance/checkpoint`, mostly by the background thread: marks are taken of all logs; leaves that changed
+//! 7. Later (`maintenance/due`), `maintenance/checkpoint`, mostly by the background thread: marks are taken of all logs; leaves that changed
 //!    are written to new nodes, with the lists above them; barrier; the cell names them and the
 //!    marks; barrier; its other copy does, too; barrier. Then what no durable checkpoint leads to
 //!    and no reader can reach is subtracted from its segment; a segment with nothing in it is free;
@@ -118,7 +137,7 @@
 //!    what was given to these: `space/reserve`.
 //!
 //! A replicated store (`durable/leading`) has its barrier elsewhere: in step 4, behind validation, the
-//! commit draws its number and a place in the `log` under one lock, when all with smaller
+//! commit draws its number and a position in the `log` under one lock, when all with smaller
 //! timestamps have theirs: so the log is in the order of timestamps. It is encoded right there and
 //! forced on a quorum of the copies; only then its records go to the segments, without a barrier,
 //! and the index leads to them. When the log is half full, what waits in the segments is drained

@@ -64,7 +64,7 @@ impl Store {
     pub(crate) fn start(core: Core) -> Result<Self> {
         core.versions.note_leaves();
         core.maintenance.note_nodes(&core.versions.space);
-        let core = Arc::new_cyclic(|this| Core { this: this.clone(), ..core });
+        let core = core.share();
         let background = Background::start(&core);
         let closing = Closing(Some(Arc::clone(&core)));
         Ok(Self { core, background, closing })
@@ -262,7 +262,7 @@ impl Store {
         let mut tried = crate::commit::room::Tried::default();
         loop {
             match once() {
-                Err(error @ Error::Full { .. }) => self.core.full_again(&mut tried, error, 0)?,
+                Err(error @ Error::Full { .. }) => self.core.committer().full_again(&mut tried, error, 0)?,
                 other => return other,
             }
         }
@@ -448,29 +448,6 @@ impl Store {
     #[doc(hidden)]
     pub fn abandon(self) {
         self.core.versions.pool().abandon();
-    }
-}
-
-impl Core {
-    fn close(mut self) -> Result<()> {
-        if self.versions.pool().is_read_only() {
-            return Ok(());
-        }
-        // A segment that a transaction began and turned back from: the next open, of a store that was closed, goes on in it, and relies on what the table says.
-        for writer in &self.versions.writers.all {
-            writer.log.lock().name_segments(&self.versions.space)?;
-        }
-        self.checkpointing().checkpoint()?;
-        let pool = self.versions.pool().clone();
-        let log = self.persistence.take_log();
-        drop(self);
-        if let Some(log) = log {
-            log.close()?;
-        }
-        match pool.close() {
-            Ok(()) | Err(pmem::Error::InUse { .. }) => Ok(()), // others have the pool
-            Err(error) => Err(error.into()),
-        }
     }
 }
 

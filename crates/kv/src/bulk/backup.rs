@@ -63,7 +63,7 @@ impl Store {
     pub(crate) fn seed_while(&self, path: &Path, progress: impl FnMut(Loaded) -> Result<()>) -> Result<Backup> {
         let Some(log) = origin(self.core.versions.pool())? else { return Err(crate::Error::NotReplicated) };
         // The snapshot has these commits, and perhaps some behind them, which are repeated there.
-        let origin = (log, self.core.published());
+        let origin = (log, crate::repeat::published(&self.core));
         let snapshot = self.snapshot()?;
         let loaded = write(&snapshot.0, path, Some(origin), progress)?;
         Ok(Backup { timestamp: snapshot.timestamp(), pairs: loaded.pairs, bytes: loaded.bytes })

@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use crate::core::Core;
 use crate::error::{Key, Result};
 use crate::index::Stretch;
 use crate::media::record::Record;
@@ -11,6 +10,7 @@ use crate::media::word::Word;
 use crate::media::{checksum, key};
 use crate::raw::Claim;
 use crate::store::Store;
+use crate::versions::Versions;
 use crate::writers::writer::Dead;
 
 /// What a check found.
@@ -88,7 +88,7 @@ impl Store {
                 from = Some(key);
                 continue;
             }
-            words.iter().for_each(|word| core.check_word(*word, stretch, &mut checked));
+            words.iter().for_each(|word| check_word(&core.versions, *word, stretch, &mut checked));
             progress(checked.keys);
             from = stretch.to.map(<[u8]>::to_vec);
         }
@@ -124,41 +124,43 @@ impl Store {
     }
 }
 
-impl Core {
-    fn check_word(&self, word: Word, stretch: Stretch<'_>, checked: &mut Checked) {
-        match self.look_at(word, stretch) {
-            Ok(record) => {
-                checked.keys += u64::from(!word.is_tombstone());
-                checked.bytes += record.header.len();
-            }
-            Err((key, why)) => {
-                checked.count += 1;
-                if checked.problems.len() < 100 {
-                    let leaf = Key(stretch.from.to_vec());
-                    checked.problems.push(Problem { key, leaf, offset: word.offset(), why });
-                }
+fn check_word(versions: &Versions, word: Word, stretch: Stretch<'_>, checked: &mut Checked) {
+    match look_at(versions, word, stretch) {
+        Ok(record) => {
+            checked.keys += u64::from(!word.is_tombstone());
+            checked.bytes += record.header.len();
+        }
+        Err((key, why)) => {
+            checked.count += 1;
+            if checked.problems.len() < 100 {
+                let leaf = Key(stretch.from.to_vec());
+                checked.problems.push(Problem { key, leaf, offset: word.offset(), why });
             }
         }
     }
+}
 
-    /// The record of a word, if it is what the word says.
-    fn look_at(&self, word: Word, stretch: Stretch<'_>) -> Result<Record<'_>, (Option<Key>, &'static str)> {
-        let segment = self.versions.space.number(word.offset());
-        let Some(Use::Log { writer, sequence, .. }) = segment.map(|segment| self.versions.space.used(segment)) else {
-            return Err((None, "it is in no log"));
-        };
-        let record = Record::at(Claim::Pinned, self, self.versions.pool(), word.offset())
-            .map_err(|_| (None, "its lengths cannot be"))?;
-        if !record.is_checksummed(self.versions.medium.key(), checksum::location(word.offset(), writer, sequence)) {
-            return Err((None, "it does not match its checksum"));
-        }
-        let key = record.key();
-        if crate::media::word::tag(key::hash(key)) != word.tag()
-            || key < stretch.from
-            || stretch.to.is_some_and(|to| key >= to)
-        {
-            return Err((Some(Key(key.to_vec())), "it is not of a key of the leaf that leads to it"));
-        }
-        Ok(record)
+/// The record of a word, if it is what the word says.
+fn look_at<'v>(
+    versions: &'v Versions,
+    word: Word,
+    stretch: Stretch<'_>,
+) -> Result<Record<'v>, (Option<Key>, &'static str)> {
+    let segment = versions.space.number(word.offset());
+    let Some(Use::Log { writer, sequence, .. }) = segment.map(|segment| versions.space.used(segment)) else {
+        return Err((None, "it is in no log"));
+    };
+    let record = Record::at(Claim::Pinned, versions, versions.pool(), word.offset())
+        .map_err(|_| (None, "its lengths cannot be"))?;
+    if !record.is_checksummed(versions.medium.key(), checksum::location(word.offset(), writer, sequence)) {
+        return Err((None, "it does not match its checksum"));
     }
+    let key = record.key();
+    if crate::media::word::tag(key::hash(key)) != word.tag()
+        || key < stretch.from
+        || stretch.to.is_some_and(|to| key >= to)
+    {
+        return Err((Some(Key(key.to_vec())), "it is not of a key of the leaf that leads to it"));
+    }
+    Ok(record)
 }

@@ -4,8 +4,11 @@ use std::sync::Arc;
 
 use pmem::sync::{OwnMutex, switch_point};
 
+use crate::commit::Committer;
+use crate::commit::barrier::{checksum, drain_into};
+use crate::commit::publish::publish;
 use crate::commit::validate::Terms;
-use crate::core::Core;
+use crate::commit::{announce, end};
 use crate::durable::group::{self, Member, Written};
 use crate::error::{Error, Result};
 use crate::isolation::active::Pin;
@@ -13,7 +16,7 @@ use crate::space::need::Need;
 use crate::writers::work::{Known, Work};
 use crate::writers::writer::{Log, Run};
 
-impl Core {
+impl Committer<'_> {
     pub(super) fn commit_grouped(
         &self,
         pin: &Pin<'_>,
@@ -23,7 +26,10 @@ impl Core {
     ) -> Result<u64> {
         let first = self.commit_in_group(pin, work, terms, shared);
         match first {
-            Err(ref error) if error.refused().is_some_and(|need| !self.is_hopeless(pin, need)) => {}
+            Err(ref error)
+                if error
+                    .refused()
+                    .is_some_and(|need| !self.shortage.is_hopeless(&self.versions.concurrency.active, pin, need)) => {}
             other => return other,
         }
         self.checkpointing().checkpoint()?;
@@ -37,7 +43,7 @@ impl Core {
         let (number, mut log) = self.versions.writers.claim();
         let writer = self.versions.writers.get(number);
         writer.prepare(pin);
-        self.announce(pin, work, 1 << number);
+        announce(self.versions, pin, work, 1 << number);
         switch_point();
         let (joined, position) = self.persistence.group.join(&self.versions.concurrency);
         let ts = position.ts;
@@ -47,11 +53,11 @@ impl Core {
         let result = self
             .validate(pin, work, number, ts, terms)
             .and_then(|()| joined.write(work, || told = self.lead(shared)))
-            .and_then(|written| self.publish(pin, work, &written.runs, written.base, &mut log));
+            .and_then(|written| publish(self.versions, pin, work, &written.runs, written.base, &mut log));
         if result.is_ok() {
             writer.count();
         }
-        self.end(writer, work, 1 << number, Some(&position));
+        end(self.versions, writer, work, 1 << number, Some(&position));
         drop(log);
         if result.is_ok() {
             position.wait_until_seen();
@@ -119,7 +125,7 @@ impl Core {
                 behind,
                 number: (0, 0),
             };
-            let checksummed = self.checksum(&mut member.work, &runs, *base, 0, &known);
+            let checksummed = checksum(&self.versions.medium, &mut member.work, &runs, *base, 0, &known);
             if at == 0 {
                 link = checksummed;
             }
@@ -128,7 +134,7 @@ impl Core {
             }
         }
         let image = if alone { &members[0].work.image } else { &joined };
-        self.drain_into(image, &runs, link, log, members.len() as u32)?;
+        drain_into(&self.versions.medium, &self.versions.space, image, &runs, link, log, members.len() as u32)?;
         Ok(runs.into())
     }
 }

@@ -11,7 +11,7 @@ use pmem::LINE;
 use pmem::sync::switch_point;
 
 use crate::Step;
-use crate::core::Core;
+use crate::commit::publish::is_published;
 use crate::error::{Error, Result};
 use crate::index::{Leaf, Spot};
 use crate::isolation::Concurrency;
@@ -24,6 +24,7 @@ use crate::media::record::Record;
 use crate::media::word::Word;
 use crate::raw::{self, Claim};
 use crate::time::Now;
+use crate::versions::Versions;
 use crate::writers::writer::{Log, Run, Writer};
 
 /// Lines that are put together on the stack: header, key, and what of the value is on a line with them.
@@ -86,143 +87,137 @@ struct Put<'a> {
     writer: usize,
 }
 
-impl Core {
-    /// Sets the key's value, and says if it had one; none if this is no put to be made this way, and then nothing has happened.
-    #[inline]
-    pub(crate) fn put_alone(&self, key: &[u8], value: &[u8]) -> Result<Option<bool>> {
-        // The types of a table are written where that is told.
-        if !self.puts_alone
-            || key.starts_with(RECORDS)
-            || key.len() > KEY
-            || value.len() > VALUE
-            || self.versions.space.check_key(key).is_err()
-        {
+/// What came of it.
+pub(crate) struct Done {
+    /// The key had a value.
+    pub(crate) had: bool,
+    /// Bytes written that are worth telling.
+    pub(crate) told: Option<u64>,
+}
+
+/// Sets the key's value, and says if it had one; none if this is no put to be made this way, and then nothing has happened.
+#[inline]
+pub(crate) fn put(versions: &Versions, key: &[u8], value: &[u8]) -> Result<Option<Done>> {
+    // The types of a table are written where that is told.
+    if key.starts_with(RECORDS) || key.len() > KEY || value.len() > VALUE || versions.space.check_key(key).is_err() {
+        return Ok(None);
+    }
+    let hash = key::hash(key);
+    versions.concurrency.prefetch(hash);
+    let pin = versions.pin()?;
+    let spot = versions.index.spot(&pin, key);
+    let leaf = versions.index.leaf(spot);
+    leaf.prefetch_head();
+    let (had, told) = {
+        let (number, mut log) = versions.writers.claim();
+        // The previous holder of the log may have failed: what it stored is in doubt, and stays as it is.
+        versions.pool().check_usable()?;
+        let space = (HEADER + (key.len() + value.len()) as u64).next_multiple_of(GRAIN);
+        let Some(run) = log.next_run(space) else { return Ok(None) };
+        if let Some(word) = leaf.likely(hash) {
+            versions.index.prefetch_key(word);
+        }
+        if versions.concurrency.try_lock(hash, &pin) != Tried::Taken {
             return Ok(None);
         }
-        let hash = key::hash(key);
-        self.versions.concurrency.prefetch(hash);
-        let pin = self.versions.pin()?;
-        let spot = self.versions.index.spot(&pin, key);
-        let leaf = self.versions.index.leaf(spot);
-        leaf.prefetch_head();
-        let (had, told) = {
-            let (number, mut log) = self.versions.writers.claim();
-            // The previous holder of the log may have failed: what it stored is in doubt, and stays as it is.
-            self.versions.pool().check_usable()?;
-            let space = (HEADER + (key.len() + value.len()) as u64).next_multiple_of(GRAIN);
-            let Some(run) = log.next_run(space) else { return Ok(None) };
-            if let Some(word) = leaf.likely(hash) {
-                self.versions.index.prefetch_key(word);
-            }
-            if self.versions.concurrency.try_lock(hash, &pin) != Tried::Taken {
-                return Ok(None);
-            }
-            let _lock = KeyLock { concurrency: &self.versions.concurrency, pin: &pin, hash };
-            let put = Put { key, value, hash, spot, run, writer: number };
-            let Some(had) = self.put_locked(&pin, &put, &mut log)? else { return Ok(None) };
-            (had, log.tell(&self.versions.space))
-        };
-        drop(pin);
-        if let Some(bytes) = told {
-            self.checkpointing().account(bytes);
-        }
-        Ok(Some(had))
-    }
+        let _lock = KeyLock { concurrency: &versions.concurrency, pin: &pin, hash };
+        let put = Put { key, value, hash, spot, run, writer: number };
+        let Some(had) = put_locked(versions, &pin, &put, &mut log)? else { return Ok(None) };
+        (had, log.tell(&versions.space))
+    };
+    Ok(Some(Done { had, told }))
+}
 
-    #[inline]
-    fn put_locked(&self, pin: &Pin<'_>, put: &Put<'_>, log: &mut Log) -> Result<Option<bool>> {
-        let (writer, leaf) = (self.versions.writers.get(put.writer), self.versions.index.leaf(put.spot));
-        writer.prepare(pin);
-        let bit = 1 << put.writer;
-        if !self.versions.skips(Step::Announce) {
-            leaf.pending.fetch_or(bit, SeqCst);
-        }
-        // Behind the announcement: a leaf that is split from here on passes it on.
-        let _announced = Announced { writer, leaf, bit };
-        if leaf.layout_now() != put.spot.layout {
+#[inline]
+fn put_locked(versions: &Versions, pin: &Pin<'_>, put: &Put<'_>, log: &mut Log) -> Result<Option<bool>> {
+    let (writer, leaf) = (versions.writers.get(put.writer), versions.index.leaf(put.spot));
+    writer.prepare(pin);
+    let bit = 1 << put.writer;
+    if !versions.skips(Step::Announce) {
+        leaf.pending.fetch_or(bit, SeqCst);
+    }
+    // Behind the announcement: a leaf that is split from here on passes it on.
+    let _announced = Announced { writer, leaf, bit };
+    if leaf.layout_now() != put.spot.layout {
+        return Ok(None);
+    }
+    switch_point();
+    let ts = versions.concurrency.active.tick();
+    switch_point();
+    writer.prepared(ts);
+    // Behind the key's lock: if this is a version of the key, it stays the newest one.
+    let Some(old) = leaf.only(put.spot.layout, put.hash) else { return Ok(None) };
+    let Some(had) = write_alone(versions, pin, put, ts, old, log)? else { return Ok(None) };
+    writer.count();
+    Ok(Some(had))
+}
+
+/// Everything from the record to the index; none if `old` is of another key.
+#[inline]
+fn write_alone(
+    versions: &Versions,
+    pin: &Pin<'_>,
+    put: &Put<'_>,
+    ts: u64,
+    old: Word,
+    log: &mut Log,
+) -> Result<Option<bool>> {
+    crate::failpoints::before_barrier();
+    let mut header = Header::new(put.key, put.value, header::FIRST);
+    header.ts = ts;
+    header.prev = if old.is_none() { 0 } else { old.offset() };
+    header.generation = versions.medium.generation();
+    header.link = log.link;
+    let key_end = HEADER as usize + put.key.len();
+    let (front, rest) = put.value.split_at((key_end.next_multiple_of(LINE as usize) - key_end).min(put.value.len()));
+    let mut head = [0; HEAD];
+    let head = &mut head[..key_end + front.len()];
+    head[HEADER as usize..key_end].copy_from_slice(put.key);
+    head[key_end..].copy_from_slice(front);
+    head[..HEADER as usize].copy_from_slice(pmem::bytes_of(&header));
+    let location = checksum::location(put.run.offset, put.writer, put.run.sequence);
+    let (at, behind) = (put.run.offset, put.run.offset + head.len() as u64);
+    let streaming = Streaming;
+    let one_pass = rest.len() >= ONE_PASS && !versions.skips(Step::ChecksumAll) && !versions.skips(Step::ChecksumLast);
+    let checksum = if one_pass {
+        let covered = checksum::checksummed(head);
+        checksum::bound(
+            raw::store_checksumming(Claim::Writer, versions.pool(), versions.medium.key(), behind, covered, rest)?,
+            location,
+        )
+    } else if versions.skips(Step::ChecksumAll) {
+        checksum::checksum_parts(versions.medium.key(), &head[..HEADER as usize], &[], location)
+    } else {
+        checksum::checksum_parts(versions.medium.key(), head, rest, location)
+    };
+    head[..8].copy_from_slice(&checksum.to_le_bytes());
+    if versions.skips(Step::ChecksumLast) {
+        raw::store(Claim::Writer, versions.pool(), at, head)?;
+    }
+    if !one_pass && !rest.is_empty() {
+        raw::store(Claim::Writer, versions.pool(), behind, rest)?;
+    }
+    let mut had = false;
+    if !old.is_none() {
+        let before = Record::at(Claim::Pinned, pin, versions.pool(), old.offset())?;
+        if before.key() != put.key && !versions.skips(Step::CompareKeys) {
             return Ok(None);
         }
-        switch_point();
-        let ts = self.versions.concurrency.active.tick();
-        switch_point();
-        writer.prepared(ts);
-        // Behind the key's lock: if this is a version of the key, it stays the newest one.
-        let Some(old) = leaf.only(put.spot.layout, put.hash) else { return Ok(None) };
-        let Some(had) = self.write_alone(pin, put, ts, old, log)? else { return Ok(None) };
-        writer.count();
-        Ok(Some(had))
+        had = before.is_live(&Now::default());
     }
-
-    /// Everything from the record to the index; none if `old` is of another key.
-    #[inline]
-    fn write_alone(&self, pin: &Pin<'_>, put: &Put<'_>, ts: u64, old: Word, log: &mut Log) -> Result<Option<bool>> {
-        crate::failpoints::before_barrier();
-        let mut header = Header::new(put.key, put.value, header::FIRST);
-        header.ts = ts;
-        header.prev = if old.is_none() { 0 } else { old.offset() };
-        header.generation = self.versions.medium.generation();
-        header.link = log.link;
-        let key_end = HEADER as usize + put.key.len();
-        let (front, rest) =
-            put.value.split_at((key_end.next_multiple_of(LINE as usize) - key_end).min(put.value.len()));
-        let mut head = [0; HEAD];
-        let head = &mut head[..key_end + front.len()];
-        head[HEADER as usize..key_end].copy_from_slice(put.key);
-        head[key_end..].copy_from_slice(front);
-        head[..HEADER as usize].copy_from_slice(pmem::bytes_of(&header));
-        let location = checksum::location(put.run.offset, put.writer, put.run.sequence);
-        let (at, behind) = (put.run.offset, put.run.offset + head.len() as u64);
-        let streaming = Streaming;
-        let one_pass = rest.len() >= ONE_PASS
-            && !self.versions.skips(Step::ChecksumAll)
-            && !self.versions.skips(Step::ChecksumLast);
-        let checksum = if one_pass {
-            let covered = checksum::checksummed(head);
-            checksum::bound(
-                raw::store_checksumming(
-                    Claim::Writer,
-                    self.versions.pool(),
-                    self.versions.medium.key(),
-                    behind,
-                    covered,
-                    rest,
-                )?,
-                location,
-            )
-        } else if self.versions.skips(Step::ChecksumAll) {
-            checksum::checksum_parts(self.versions.medium.key(), &head[..HEADER as usize], &[], location)
-        } else {
-            checksum::checksum_parts(self.versions.medium.key(), head, rest, location)
-        };
-        head[..8].copy_from_slice(&checksum.to_le_bytes());
-        if self.versions.skips(Step::ChecksumLast) {
-            raw::store(Claim::Writer, self.versions.pool(), at, head)?;
-        }
-        if !one_pass && !rest.is_empty() {
-            raw::store(Claim::Writer, self.versions.pool(), behind, rest)?;
-        }
-        let mut had = false;
-        if !old.is_none() {
-            let before = Record::at(Claim::Pinned, pin, self.versions.pool(), old.offset())?;
-            if before.key() != put.key && !self.versions.skips(Step::CompareKeys) {
-                return Ok(None);
-            }
-            had = before.is_live(&Now::default());
-        }
-        log.follow(self.versions.pool(), self.versions.medium.key(), 1)?;
-        raw::store(Claim::Writer, self.versions.pool(), at, head)?;
-        if !self.versions.skips(Step::CommitBarrier) {
-            self.versions.pool().drain().map_err(|source| Error::InDoubt { source })?;
-        }
-        std::mem::forget(streaming); // the drain has waited for them
-        log.link = checksum::link(checksum);
-        log.advance(&self.versions.space, put.run, put.run.len as u64);
-        log.is_durable();
-        let word = Word::new(put.run.offset, put.run.len as u64, put.hash, &header);
-        self.versions.index.set(pin, put.key, put.hash, old, word, put.spot)?;
-        self.is_published(put.run.segment, word, old, log);
-        Ok(Some(had))
+    log.follow(versions.pool(), versions.medium.key(), 1)?;
+    raw::store(Claim::Writer, versions.pool(), at, head)?;
+    if !versions.skips(Step::CommitBarrier) {
+        versions.pool().drain().map_err(|source| Error::InDoubt { source })?;
     }
+    std::mem::forget(streaming); // the drain has waited for them
+    log.link = checksum::link(checksum);
+    log.advance(&versions.space, put.run, put.run.len as u64);
+    log.is_durable();
+    let word = Word::new(put.run.offset, put.run.len as u64, put.hash, &header);
+    versions.index.set(pin, put.key, put.hash, old, word, put.spot)?;
+    is_published(versions, put.run.segment, word, old, log);
+    Ok(Some(had))
 }
 
 #[cfg(test)]

@@ -10,9 +10,10 @@
 
 mod barrier;
 mod grouped;
-mod lone;
+pub(crate) mod lone;
 mod publish;
 pub(crate) mod room;
+mod shortage;
 pub(crate) mod validate;
 
 use std::sync::atomic::Ordering::SeqCst;
@@ -22,13 +23,18 @@ use pmem::Domain;
 use pmem::sync::switch_point;
 
 use crate::Step;
-use crate::commit::validate::Terms;
-use crate::core::Core;
+use crate::durable::Persistence;
 use crate::error::{Error, Result};
 use crate::isolation::active::Pin;
 use crate::isolation::order::Position;
+use crate::maintenance::{Checkpointing, Maintenance};
+use crate::versions::Versions;
 use crate::writers::work::Work;
 use crate::writers::writer::Writer;
+use barrier::write;
+use publish::publish;
+pub(crate) use shortage::Shortage;
+use validate::{Terms, Validation};
 
 /// How often a replicated commit is tried at once while its log is full, and how often after that, with pauses: a replica that joins, or that needs longer to make its store durable, keeps what
 /// is in the log for a moment, until it has it or is waited for no longer.
@@ -36,7 +42,26 @@ const TRIMS: u32 = 8;
 const PAUSES: u32 = 250;
 const PAUSE: Duration = Duration::from_millis(20);
 
-impl Core {
+/// What a commit takes of a store.
+#[derive(Clone, Copy)]
+pub(crate) struct Committer<'c> {
+    versions: &'c Versions,
+    persistence: &'c Persistence,
+    maintenance: &'c Maintenance,
+    shortage: &'c Shortage,
+}
+
+impl<'c> Committer<'c> {
+    #[inline]
+    pub(crate) fn new(
+        versions: &'c Versions,
+        persistence: &'c Persistence,
+        maintenance: &'c Maintenance,
+        shortage: &'c Shortage,
+    ) -> Self {
+        Self { versions, persistence, maintenance, shortage }
+    }
+
     /// Commits; returns the timestamp. The caller has the locks of all that is written, and gives them back.
     #[inline]
     pub(crate) fn commit(&self, pin: &Pin<'_>, work: &mut Work, terms: Terms<'_>) -> Result<u64> {
@@ -56,7 +81,7 @@ impl Core {
         let leading = self.persistence.leading()?;
         leading.check()?;
         if leading.is_filled() {
-            self.persistence.trim(&self.versions, leading, false)?;
+            self.persistence.trim(self.versions, leading, false)?;
         }
         // In a simulated pool no time passes.
         let pauses = if self.versions.pool().domain() == Domain::Simulated { 0 } else { PAUSES };
@@ -68,7 +93,7 @@ impl Core {
                         std::thread::sleep(PAUSE);
                     }
                     tries += 1;
-                    self.persistence.trim(&self.versions, leading, true)?;
+                    self.persistence.trim(self.versions, leading, true)?;
                 }
                 other => return other,
             }
@@ -78,24 +103,26 @@ impl Core {
     #[inline]
     fn commit_alone(&self, pin: &Pin<'_>, work: &mut Work, terms: Terms<'_>) -> Result<u64> {
         if self.persistence.is_numbered() {
-            self.persistence.admit(&self.versions)?;
+            self.persistence.admit(self.versions)?;
         }
         let (number, mut log) = self.find_room(pin, work)?;
         let writer = self.versions.writers.get(number);
         writer.prepare(pin);
-        self.announce(pin, work, 1 << number);
+        announce(self.versions, pin, work, 1 << number);
         switch_point();
         let position = self.versions.concurrency.active.is_ordered().then(|| self.versions.concurrency.join());
         let ts = position.as_ref().map_or_else(|| self.versions.concurrency.active.tick(), |position| position.ts);
         switch_point();
         writer.prepared(ts);
         let result = match self.validate(pin, work, number, ts, terms) {
-            Ok(()) => self.write(work, number, &mut log, ts, position.as_ref()).and_then(|()| {
-                let runs = std::mem::take(&mut work.runs);
-                let published = self.publish(pin, work, &runs, 0, &mut log);
-                work.runs = runs;
-                published
-            }),
+            Ok(()) => {
+                write(self.versions, self.persistence, work, number, &mut log, ts, position.as_ref()).and_then(|()| {
+                    let runs = std::mem::take(&mut work.runs);
+                    let published = publish(self.versions, pin, work, &runs, 0, &mut log);
+                    work.runs = runs;
+                    published
+                })
+            }
             Err(error) => {
                 self.persistence.turned_back();
                 Err(error)
@@ -104,7 +131,7 @@ impl Core {
         if result.is_ok() {
             writer.count();
         }
-        self.end(writer, work, 1 << number, position.as_ref());
+        end(self.versions, writer, work, 1 << number, position.as_ref());
         result?;
         let written = log.tell(&self.versions.space);
         drop(log);
@@ -117,44 +144,57 @@ impl Core {
         Ok(ts)
     }
 
-    /// Tells readers of the leaves that are about to change.
     #[inline]
-    fn announce(&self, pin: &Pin<'_>, work: &mut Work, bit: u64) {
-        if self.versions.skips(Step::Announce) {
-            return;
+    fn validate(&self, pin: &Pin<'_>, work: &Work, own: usize, ts: u64, terms: Terms<'_>) -> Result<()> {
+        if !terms.validate {
+            return Ok(());
         }
-        for at in 0..work.writes.len() {
-            loop {
-                let spot = work.writes[at].spot;
-                let leaf = self.versions.index.leaf(spot);
-                leaf.pending.fetch_or(bit, SeqCst);
-                // A leaf that was split meanwhile has passed the bit on, or was split before: then the key is elsewhere.
-                if leaf.layout_now() == spot.layout {
-                    break;
-                }
-                let key = work.key(&work.writes[at]);
-                let spot = self.versions.index.spot(pin, key);
-                work.writes[at].spot = spot;
+        let background = &self.maintenance.background;
+        Validation::new(self.versions, background, pin, ts, terms.now, Some(own)).check(work)
+    }
+
+    fn checkpointing(&self) -> Checkpointing<'c> {
+        Checkpointing::new(self.versions, self.persistence, self.maintenance)
+    }
+}
+
+/// Tells readers of the leaves that are about to change.
+#[inline]
+fn announce(versions: &Versions, pin: &Pin<'_>, work: &mut Work, bit: u64) {
+    if versions.skips(Step::Announce) {
+        return;
+    }
+    for at in 0..work.writes.len() {
+        loop {
+            let spot = work.writes[at].spot;
+            let leaf = versions.index.leaf(spot);
+            leaf.pending.fetch_or(bit, SeqCst);
+            // A leaf that was split meanwhile has passed the bit on, or was split before: then the key is elsewhere.
+            if leaf.layout_now() == spot.layout {
+                break;
             }
+            let key = work.key(&work.writes[at]);
+            let spot = versions.index.spot(pin, key);
+            work.writes[at].spot = spot;
         }
     }
+}
 
-    /// Nothing more of it will be published.
-    #[inline]
-    fn end(&self, writer: &Writer, work: &Work, bit: u64, position: Option<&Position<'_>>) {
-        if let Some(position) = position {
-            position.publish();
-        }
-        writer.done();
-        self.retreat(work, bit);
-        writer.wake();
+/// Nothing more of it will be published.
+#[inline]
+fn end(versions: &Versions, writer: &Writer, work: &Work, bit: u64, position: Option<&Position<'_>>) {
+    if let Some(position) = position {
+        position.publish();
     }
+    writer.done();
+    retreat(versions, work, bit);
+    writer.wake();
+}
 
-    /// No reader needs to wait any more. A bit that is left in a leaf that took keys over is harmless: its writer is asked, and says.
-    #[inline]
-    fn retreat(&self, work: &Work, bit: u64) {
-        for write in &work.writes {
-            self.versions.index.leaf(write.spot).retreat(bit);
-        }
+/// No reader needs to wait any more. A bit that is left in a leaf that took keys over is harmless: its writer is asked, and says.
+#[inline]
+fn retreat(versions: &Versions, work: &Work, bit: u64) {
+    for write in &work.writes {
+        versions.index.leaf(write.spot).retreat(bit);
     }
 }

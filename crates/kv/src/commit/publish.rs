@@ -6,66 +6,71 @@ use std::sync::atomic::fence;
 use pmem::sync::switch_point;
 
 use crate::Step;
-use crate::core::Core;
 use crate::error::Result;
 use crate::isolation::active::Pin;
 use crate::media::header::TOMBSTONE;
 use crate::media::word::Word;
+use crate::versions::Versions;
 use crate::writers::work::Work;
 use crate::writers::writer::{Dead, Log, Run, Tombstone};
 
-impl Core {
-    /// Leads the index to the records, which are in these runs of an image, from `base` on.
-    #[inline]
-    pub(super) fn publish(&self, pin: &Pin<'_>, work: &Work, runs: &[Run], base: usize, log: &mut Log) -> Result<()> {
-        let mut runs = runs.iter();
-        let mut run = *runs.next().unwrap_or_else(|| unreachable!("a transaction that writes has records"));
-        for write in &work.writes {
-            let at = base + write.at;
-            while at >= run.image + run.len {
-                run = *runs.next().unwrap_or_else(|| unreachable!("each record has a place"));
-            }
-            let header = work.header(write.at);
-            let tombstone = header.has(TOMBSTONE);
-            let word = Word::new(run.offset + (at - run.image) as u64, write.len as u64, write.hash, &header);
-            self.versions.index.set(pin, work.key(write), write.hash, write.old, word, write.spot)?;
-            if word.expires() {
-                fence(SeqCst);
-                self.versions.note_expiring();
-            }
-            let unlinked = self.is_published(run.segment, word, write.old, log);
-            if tombstone && self.versions.skips(Step::KeepTombstones) {
-                self.versions.index.remove(pin, work.key(write), write.hash, word)?;
-            } else if tombstone {
-                log.tombstones.push(Tombstone { key: work.key(write).into(), word, ts: header.ts, unlinked });
-            }
+/// Leads the index to the records, which are in these runs of an image, from `base` on.
+#[inline]
+pub(super) fn publish(
+    versions: &Versions,
+    pin: &Pin<'_>,
+    work: &Work,
+    runs: &[Run],
+    base: usize,
+    log: &mut Log,
+) -> Result<()> {
+    let mut runs = runs.iter();
+    let mut run = *runs.next().unwrap_or_else(|| unreachable!("a transaction that writes has records"));
+    for write in &work.writes {
+        let at = base + write.at;
+        while at >= run.image + run.len {
+            run = *runs.next().unwrap_or_else(|| unreachable!("each record has a place"));
         }
-        Ok(())
+        let header = work.header(write.at);
+        let tombstone = header.has(TOMBSTONE);
+        let word = Word::new(run.offset + (at - run.image) as u64, write.len as u64, write.hash, &header);
+        versions.index.set(pin, work.key(write), write.hash, write.old, word, write.spot)?;
+        if word.expires() {
+            fence(SeqCst);
+            versions.note_expiring();
+        }
+        let unlinked = is_published(versions, run.segment, word, write.old, log);
+        if tombstone && versions.skips(Step::KeepTombstones) {
+            versions.index.remove(pin, work.key(write), write.hash, word)?;
+        } else if tombstone {
+            log.tombstones.push(Tombstone { key: work.key(write).into(), word, ts: header.ts, unlinked });
+        }
     }
+    Ok(())
+}
 
-    /// The index leads to `word` instead of `old`; returns a reading of the clock behind that.
-    #[inline]
-    pub(super) fn is_published(&self, segment: u32, word: Word, old: Word, log: &mut Log) -> u64 {
-        self.versions.space.add_live(segment, word.space());
-        switch_point();
-        let unlinked = self.versions.now();
-        if self.versions.skips(Step::RetireBeforeFree) {
-            self.free_at_once(old);
-        } else if !old.is_none() {
-            log.dead.push(Dead { word: old, unlinked });
-        }
-        unlinked
+/// The index leads to `word` instead of `old`; returns a reading of the clock behind that.
+#[inline]
+pub(super) fn is_published(versions: &Versions, segment: u32, word: Word, old: Word, log: &mut Log) -> u64 {
+    versions.space.add_live(segment, word.space());
+    switch_point();
+    let unlinked = versions.now();
+    if versions.skips(Step::RetireBeforeFree) {
+        free_at_once(versions, old);
+    } else if !old.is_none() {
+        log.dead.push(Dead { word: old, unlinked });
     }
+    unlinked
+}
 
-    /// What must not be done.
-    #[cold]
-    fn free_at_once(&self, old: Word) {
-        let Some(number) = self.versions.space.number(old.offset()).filter(|_| !old.is_none()) else { return };
-        self.versions.space.sub_live(old);
-        if self.versions.space.live(number) == 0
-            && !self.versions.writers.all.iter().any(|w| w.log.try_lock().is_none_or(|l| l.segment() == Some(number)))
-        {
-            self.versions.space.give_back(number);
-        }
+/// What must not be done.
+#[cold]
+fn free_at_once(versions: &Versions, old: Word) {
+    let Some(number) = versions.space.number(old.offset()).filter(|_| !old.is_none()) else { return };
+    versions.space.sub_live(old);
+    if versions.space.live(number) == 0
+        && !versions.writers.all.iter().any(|w| w.log.try_lock().is_none_or(|l| l.segment() == Some(number)))
+    {
+        versions.space.give_back(number);
     }
 }

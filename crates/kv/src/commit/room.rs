@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use pmem::sync::OwnMutexGuard;
 
-use crate::core::Core;
+use crate::commit::Committer;
 use crate::error::{Error, Result};
-use crate::isolation::active::Pin;
+use crate::isolation::active::{Active, Pin};
 use crate::media::header::TOMBSTONE;
 use crate::space::need::Need;
 use crate::threads::wait::Wait;
+use crate::versions::Versions;
 use crate::writers::work::Work;
 use crate::writers::writer::Log;
 
@@ -35,10 +36,10 @@ pub(crate) struct Tried {
     last: (u64, u64),
 }
 
-impl Core {
+impl<'c> Committer<'c> {
     /// A log, with places in it for what is written.
     #[inline]
-    pub(super) fn find_room(&self, pin: &Pin<'_>, work: &mut Work) -> Result<(usize, OwnMutexGuard<'_, Log>)> {
+    pub(super) fn find_room(&self, pin: &Pin<'_>, work: &mut Work) -> Result<(usize, OwnMutexGuard<'c, Log>)> {
         let (number, mut log) = self.versions.writers.claim();
         match self.place(work, &mut log) {
             Ok(()) => Ok((number, log)),
@@ -60,7 +61,7 @@ impl Core {
 
     /// The store is full: others may have begun segments with room, and a checkpoint frees what is no longer needed.
     #[cold]
-    fn make_room(&self, pin: &Pin<'_>, work: &mut Work, error: Error) -> Result<(usize, OwnMutexGuard<'_, Log>)> {
+    fn make_room(&self, pin: &Pin<'_>, work: &mut Work, error: Error) -> Result<(usize, OwnMutexGuard<'c, Log>)> {
         let bytes: u64 = work.writes.iter().map(|write| write.len as u64).sum();
         let Some(need) = error.refused() else { return Err(error) };
         for (number, writer) in self.versions.writers.all.iter().enumerate() {
@@ -72,25 +73,13 @@ impl Core {
                 return Ok((number, log));
             }
         }
-        if self.is_hopeless(pin, need) {
+        if self.shortage.is_hopeless(&self.versions.concurrency.active, pin, need) {
             return Err(error);
         }
         self.checkpointing().checkpoint()?;
         let (number, mut log) = self.versions.writers.claim();
         self.place(work, &mut log)?;
         Ok((number, log))
-    }
-
-    /// Whether a checkpoint made now would be in vain, or in the way of a thread that has a turn: what this snapshot sees would not be freed.
-    pub(super) fn is_hopeless(&self, pin: &Pin<'_>, need: Need) -> bool {
-        self.is_cramped(Some(pin), need) || need != Need::Urgent && self.turn.try_lock().is_none()
-    }
-
-    /// Whether no transaction has committed or gone since all was freed that could be. That a put was tried in vain says nothing about deletions, for which
-    /// more is moved.
-    fn is_cramped(&self, own: Option<&Pin<'_>>, need: Need) -> bool {
-        let now = Some((self.versions.now(), self.versions.concurrency.active.oldest_but(own)));
-        self.cramped.lock()[rank(need)..].contains(&now)
     }
 
     /// Says whether to try again what was refused with `error`, which is returned if not. It is as long as the store is full and that gains anything: what one checkpoint has moved
@@ -100,39 +89,37 @@ impl Core {
     #[cold]
     pub(crate) fn full_again(&self, tried: &mut Tried, error: Error, bytes: u64) -> Result<()> {
         let Some(need) = error.refused() else { return Err(error) };
-        if self.is_cramped(None, need) {
-            return Err(self.named(error));
+        let (versions, shortage) = (self.versions, self.shortage);
+        let active = &versions.concurrency.active;
+        if shortage.is_cramped(active, None, need) {
+            return Err(named(versions, error));
         }
         let deletes = need == Need::Urgent;
         if tried.in_vain > 0 {
             match need {
-                Need::Urgent => self.await_oldest(),
+                Need::Urgent => await_oldest(active),
                 // What they have overwritten is free as soon as no transaction reads it. That was long ago for who has waited before.
-                Need::Replace
-                    if self.versions.concurrency.active.oldest_snapshot() != Some(self.lasting.load(Relaxed)) =>
-                {
-                    self.await_oldest()
-                }
+                Need::Replace if !shortage.is_lasting(active.oldest_snapshot()) => await_oldest(active),
                 _ => {}
             }
         }
-        let before = self.rescues.load(Relaxed);
-        let _turn = self.turn.lock();
+        let before = shortage.rescues();
+        let _turn = shortage.turn();
         // What another one has moved meanwhile is for all.
-        let is_done = self.rescues.load(Relaxed) != before;
-        let now = (self.maintenance.moved(), self.versions.space.usage().free);
+        let is_done = shortage.rescues() != before;
+        let now = (self.maintenance.moved(), versions.space.usage().free);
         let gained = now != tried.last;
         tried.in_vain = if gained { 0 } else { tried.in_vain + 1 };
         tried.last = now;
         tried.tries += 1;
-        let hopeless = tried.tries > TRIES_TO_FREE && !self.versions.space.could_hold(bytes);
+        let hopeless = tried.tries > TRIES_TO_FREE && !versions.space.could_hold(bytes);
         let most = if deletes { TRIES_URGENT } else { TRIES_REPLACE };
         let vain = if need == Need::Replace { VAIN_REPLACE } else { TRIES };
         let goes_on = tried.tries < most && tried.in_vain < vain && !hopeless;
         if goes_on && deletes && !is_done {
-            self.rescues.fetch_add(1, Relaxed);
+            shortage.note_rescue();
             // The background thread need not.
-            self.versions.space.take_urgent();
+            versions.space.take_urgent();
             // The checkpoint made when it was refused has moved nothing that it had locked.
             if let Err(error) = self.checkpointing().rescue() {
                 tracing::debug!(%error, "a checkpoint failed while somebody takes data out of a full store");
@@ -140,37 +127,15 @@ impl Core {
         }
         // One that is too long says nothing about others that delete.
         if !(goes_on || hopeless && deletes) {
-            self.cramped.lock()[rank(need)] =
-                Some((self.versions.now(), self.versions.concurrency.active.oldest_but(None)));
+            shortage.set_cramped(active, need);
         }
         if goes_on {
             return Ok(());
         }
-        if let Some(snapshot) = self.versions.concurrency.active.oldest_snapshot() {
-            self.lasting.store(snapshot, Relaxed);
+        if let Some(snapshot) = active.oldest_snapshot() {
+            shortage.note_lasting(snapshot);
         }
-        Err(self.named(error))
-    }
-
-    /// With the snapshot that is in the way, if one is.
-    fn named(&self, mut error: Error) -> Error {
-        if let Error::Full { snapshot, .. } = &mut error
-            && self.versions.space.held.load(Relaxed) >= self.versions.space.segment_bytes
-        {
-            *snapshot = self.versions.concurrency.active.oldest_snapshot().map(Into::into);
-        }
-        error
-    }
-
-    /// What was moved is not freed while an active transaction could still reach it: that one may be about to end, and not on a processor.
-    fn await_oldest(&self) {
-        let oldest = || self.versions.concurrency.active.census().1;
-        let (was, mut wait) = (oldest(), Wait::new());
-        let mut looks = 0;
-        while was.is_some() && oldest() == was && looks < LOOKS {
-            wait.for_as_long_as(Duration::from_millis(1));
-            looks += 1;
-        }
+        Err(named(versions, error))
     }
 
     /// What a transaction needs room for. Asked when a segment is taken, so it looks how many leaves there are.
@@ -186,12 +151,24 @@ impl Core {
     }
 }
 
-/// Of those who are refused, the ones for whom less is done first.
-fn rank(need: Need) -> usize {
-    match need {
-        Need::Urgent => 2,
-        Need::Replace => 1,
-        _ => 0,
+/// With the snapshot that is in the way, if one is.
+fn named(versions: &Versions, mut error: Error) -> Error {
+    if let Error::Full { snapshot, .. } = &mut error
+        && versions.space.held.load(Relaxed) >= versions.space.segment_bytes
+    {
+        *snapshot = versions.concurrency.active.oldest_snapshot().map(Into::into);
+    }
+    error
+}
+
+/// What was moved is not freed while an active transaction could still reach it: that one may be about to end, and not on a processor.
+fn await_oldest(active: &Active) {
+    let oldest = || active.census().1;
+    let (was, mut wait) = (oldest(), Wait::new());
+    let mut looks = 0;
+    while was.is_some() && oldest() == was && looks < LOOKS {
+        wait.for_as_long_as(Duration::from_millis(1));
+        looks += 1;
     }
 }
 

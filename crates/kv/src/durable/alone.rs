@@ -11,28 +11,28 @@ use crate::writers::work::Work;
 pub(crate) enum Leading {}
 
 /// Likewise: without copies no options have that durability.
-pub(crate) enum Replicated {}
+pub(super) enum Replicated {}
 
 impl Replicated {
-    pub(crate) fn of(_: Durability) -> Option<Self> {
+    pub(super) fn of(_: Durability) -> Option<Self> {
         None
     }
 
-    pub(crate) fn leading(&self) -> Option<&Leading> {
+    pub(super) fn leading(&self) -> Option<&Leading> {
         match *self {}
     }
 
-    pub(crate) fn is_cornered(&self) -> bool {
+    pub(super) fn is_cornered(&self) -> bool {
         match *self {}
     }
 
-    pub(crate) fn into_log(self) -> Option<Log> {
+    pub(super) fn into_log(self) -> Option<Log> {
         match self {}
     }
 }
 
 impl Leading {
-    pub(crate) fn append(&self, _: &Bound, _: &Work, _: Failpoints, _: impl FnOnce()) -> Result<u64> {
+    pub(super) fn append(&self, _: &Bound, _: &Work, _: Failpoints, _: impl FnOnce()) -> Result<u64> {
         match *self {}
     }
 
@@ -44,11 +44,11 @@ impl Leading {
         match *self {}
     }
 
-    pub(crate) fn trim(&self, _: bool, _: Failpoints, _: impl FnOnce() -> Result<u64>) -> Result<()> {
+    pub(super) fn trim(&self, _: bool, _: Failpoints, _: impl FnOnce() -> Result<u64>) -> Result<()> {
         match *self {}
     }
 }
 
-pub(crate) fn is_in_doubt(_: &Error) -> bool {
+pub(super) fn is_in_doubt(_: &Error) -> bool {
     false
 }

@@ -16,7 +16,7 @@ use crate::writers::writer::Writers;
 use pmem::sync::CachePadded;
 
 /// Numbers of commits, if they are bounded.
-pub(crate) struct Bound {
+pub(super) struct Bound {
     /// Commits that may be at risk; 0: none, each has its barrier.
     limit: u64,
     /// Commits that may take a number: not beyond the forced ones by more than the limit.
@@ -29,7 +29,7 @@ pub(crate) struct Bound {
 }
 
 impl Bound {
-    pub(crate) fn new(durability: Durability, last: u64) -> Self {
+    pub(super) fn new(durability: Durability, last: u64) -> Self {
         let limit = match durability {
             Durability::Durable => 0,
             Durability::Bounded(limit) => u64::from(limit),
@@ -40,37 +40,37 @@ impl Bound {
     }
 
     #[inline]
-    pub(crate) fn is_on(&self) -> bool {
+    pub(super) fn is_on(&self) -> bool {
         self.limit > 0
     }
 
-    pub(crate) fn last(&self) -> u64 {
+    pub(super) fn last(&self) -> u64 {
         self.last.load(Acquire)
     }
 
-    pub(crate) fn forced(&self) -> u64 {
+    pub(super) fn forced(&self) -> u64 {
         self.forced.load(Acquire)
     }
 
     /// The next number. The caller was admitted, and holds its log.
-    pub(crate) fn draw(&self) -> u64 {
+    pub(super) fn draw(&self) -> u64 {
         self.last.fetch_add(1, Relaxed) + 1
     }
 
     /// Recovery kept the commits through this one.
-    pub(crate) fn restart(&self, last: u64) {
+    pub(super) fn restart(&self, last: u64) {
         for number in [&*self.admitted, &*self.last, &self.forced] {
             number.store(last, Relaxed);
         }
     }
 
     /// An admitted commit draws no number.
-    pub(crate) fn give_up(&self) {
+    pub(super) fn give_up(&self) {
         self.admitted.fetch_sub(1, Relaxed);
     }
 
     /// Waits until one more commit may be at risk; `force` makes those durable that are. The caller holds no log.
-    pub(crate) fn admit(&self, force: impl Fn() -> Result<()>) -> Result<()> {
+    pub(super) fn admit(&self, force: impl Fn() -> Result<()>) -> Result<()> {
         loop {
             let forced = self.forced();
             let admitted = self.admitted.load(Relaxed);
@@ -88,7 +88,7 @@ impl Bound {
     }
 
     /// Makes every commit that has returned durable. One barrier. `check` says if a log with copies has failed.
-    pub(crate) fn force(
+    pub(super) fn force(
         &self,
         medium: &Medium,
         writers: &Writers,

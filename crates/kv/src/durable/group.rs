@@ -55,7 +55,7 @@ enum Stage {
 }
 
 /// What one who waits is told.
-pub(crate) struct Ticket {
+struct Ticket {
     state: AtomicU8,
     thread: Thread,
     outcome: Mutex<Option<(Work, Result<Written>)>>,

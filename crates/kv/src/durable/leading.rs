@@ -20,7 +20,7 @@
 //! |---|---|
 //! | no reader sees a commit that is not durable | [`Leading::append`] forces before anything is stored or published |
 //! | the log has all commits behind those that are durable in the store, of every follower too | [`Leading::trim`]; [`Follower`](crate::Follower) |
-//! | the leader has all commits there ever were | [`take_over`](crate::core::Core::take_over): no gap before the log's first commit, none behind its last |
+//! | the leader has all commits there ever were | `repeat::take_over`: no gap before the log's first commit, none behind its last |
 //! | a store whose log is missing is not opened as if it were whole | `origin`, the log's id on media |
 
 use std::collections::VecDeque;
@@ -41,13 +41,13 @@ use crate::options::Durability;
 use crate::writers::work::Work;
 
 /// Whether it is not known if a commit is in the log.
-pub(crate) fn is_in_doubt(error: &Error) -> bool {
+pub(super) fn is_in_doubt(error: &Error) -> bool {
     matches!(error, Error::LogInDoubt { .. })
 }
 
 /// What a replicated store does: it follows until it is given the log that it leads.
 #[derive(Default)]
-pub(crate) struct Replicated {
+pub(super) struct Replicated {
     leading: OnceLock<Leading>,
     /// There is no room for what is to be repeated but that of moves.
     cornered: AtomicBool,
@@ -55,30 +55,30 @@ pub(crate) struct Replicated {
 
 impl Replicated {
     /// Of a store with these options, if it is one.
-    pub(crate) fn of(durability: Durability) -> Option<Self> {
+    pub(super) fn of(durability: Durability) -> Option<Self> {
         (durability == Durability::Replicated).then(Self::default)
     }
 
-    pub(crate) fn leading(&self) -> Option<&Leading> {
+    pub(super) fn leading(&self) -> Option<&Leading> {
         self.leading.get()
     }
 
     /// It leads from now on.
-    pub(crate) fn lead(&self, leading: Leading) {
+    pub(super) fn lead(&self, leading: Leading) {
         let is_first = self.leading.set(leading).is_ok();
         debug_assert!(is_first, "a store begins to lead once");
     }
 
-    pub(crate) fn is_cornered(&self) -> bool {
+    pub(super) fn is_cornered(&self) -> bool {
         self.cornered.load(Relaxed)
     }
 
     /// Returns whether it was.
-    pub(crate) fn set_cornered(&self, cornered: bool) -> bool {
+    pub(super) fn set_cornered(&self, cornered: bool) -> bool {
         self.cornered.swap(cornered, Relaxed)
     }
 
-    pub(crate) fn into_log(self) -> Option<Log> {
+    pub(super) fn into_log(self) -> Option<Log> {
         self.leading.into_inner().map(|leading| leading.log)
     }
 }
@@ -120,7 +120,7 @@ impl Leading {
     }
 
     /// Draws a number, says so, and makes the commit durable under it. With [`Error::LogFull`] it has none, and nothing was written.
-    pub(crate) fn append(
+    pub(super) fn append(
         &self,
         bound: &Bound,
         work: &Work,
@@ -154,7 +154,7 @@ impl Leading {
 
     /// Lets the log forget what `force` has made durable in the store, which it returns. One barrier there, and two of the log. Unless it is urgent, one does it for all.
     #[cold]
-    pub(crate) fn trim(
+    pub(super) fn trim(
         &self,
         is_urgent: bool,
         failpoints: Failpoints,

@@ -12,7 +12,7 @@ pub(crate) const CHANGE: usize = 16;
 const DELETED: u32 = 1 << 31;
 
 /// Bytes of a transaction's record.
-pub(crate) fn len(work: &Work) -> usize {
+pub(super) fn len(work: &Work) -> usize {
     let change = |write| CHANGE + work.key(write).len() + work.image_of(write).0.value_len as usize;
     HEAD + work.writes.iter().map(change).sum::<usize>()
 }

@@ -1,6 +1,6 @@
 //! When a commit is durable: by a barrier of its own, or it is bounded, of a group, or in a log with copies.
 
-pub(crate) mod bound;
+mod bound;
 pub(crate) mod group;
 #[cfg(feature = "replication")]
 pub(crate) mod leading;

@@ -52,7 +52,7 @@ pub(crate) struct TxSlot {
 }
 
 impl Active {
-    pub(crate) fn new(clock: u64, tx_slots: usize, ordered: bool) -> Self {
+    pub(super) fn new(clock: u64, tx_slots: usize, ordered: bool) -> Self {
         let tx_slot = || TxSlot {
             began: 0.into(),
             age: 0.into(),

@@ -26,7 +26,7 @@ const SHARDS: usize = 64;
 /// The bits of a word that have the holder's transaction slot plus one; the others have the hash. All of them: there is a list.
 const SEAT: u64 = (1 << 20) - 1;
 
-pub(crate) struct Locks {
+pub(super) struct Locks {
     words: Box<[AtomicU64]>,
     /// Of words that lead to them. A word changes to and from that under the lock of its shard.
     shards: Box<[Shard]>,
@@ -74,7 +74,7 @@ pub(crate) enum Tried {
 }
 
 /// What a waiting transaction needs to know of the store.
-pub(crate) trait Around {
+pub(super) trait Around {
     fn active(&self) -> &Active;
     /// A number for a transaction that waits and has no age.
     fn age(&self) -> u64;
@@ -96,11 +96,11 @@ fn tx_slot(word: u64) -> usize {
 impl Locks {
     /// Asks for a lock that is about to be taken.
     #[inline]
-    pub(crate) fn prefetch(&self, hash: u64) {
+    pub(super) fn prefetch(&self, hash: u64) {
         pmem::prefetch((&raw const self.words[self.index(hash)]).cast());
     }
 
-    pub(crate) fn new(transactions: usize) -> Self {
+    pub(super) fn new(transactions: usize) -> Self {
         let count = (transactions * EACH).next_power_of_two().min(STRIPES);
         let words = (0..count).map(|_| AtomicU64::new(0)).collect();
         Self { words, shards: (0..SHARDS).map(|_| Mutex::default()).collect() }
@@ -117,7 +117,7 @@ impl Locks {
 
     /// The transaction slot of its holder.
     #[inline]
-    pub(crate) fn owner(&self, hash: u64) -> Option<usize> {
+    pub(super) fn owner(&self, hash: u64) -> Option<usize> {
         let index = self.index(hash);
         match self.words[index].load(Acquire) {
             0 => None,
@@ -138,7 +138,7 @@ impl Locks {
     }
 
     #[inline]
-    pub(crate) fn try_lock(&self, hash: u64, pin: &Pin<'_>) -> Tried {
+    pub(super) fn try_lock(&self, hash: u64, pin: &Pin<'_>) -> Tried {
         switch_point();
         let index = self.index(hash);
         let own = word(hash, pin.tx_slot);
@@ -179,7 +179,7 @@ impl Locks {
     /// Wound-wait (Rosenkrantz, Stearns, Lewis 1978): an older transaction tells the holder to give way, a younger one waits. So waiting goes from younger to
     /// older only, and there is no circle; the oldest transaction always gets through. The row is in the order of ages, so the one that gets the lock from it
     /// is older than all that go on waiting.
-    pub(crate) fn lock(&self, hash: u64, pin: &Pin<'_>, around: &impl Around) -> Result<Tried, Stop> {
+    pub(super) fn lock(&self, hash: u64, pin: &Pin<'_>, around: &impl Around) -> Result<Tried, Stop> {
         match self.try_lock(hash, pin) {
             Tried::Busy => self.lock_in_row(hash, pin, around),
             got => Ok(got),
@@ -254,7 +254,7 @@ impl Locks {
     }
 
     #[inline]
-    pub(crate) fn unlock(&self, hash: u64, pin: &Pin<'_>) {
+    pub(super) fn unlock(&self, hash: u64, pin: &Pin<'_>) {
         let index = self.index(hash);
         let own = word(hash, pin.tx_slot);
         if self.words[index].compare_exchange(own, 0, Release, Relaxed).is_err() {

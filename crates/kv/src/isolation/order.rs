@@ -22,7 +22,7 @@ use crate::isolation::active::Active;
 
 /// Commits under way, in the order of their timestamps.
 #[derive(Default)]
-pub(crate) struct Order(Mutex<Queue>);
+pub(super) struct Order(Mutex<Queue>);
 
 #[derive(Default)]
 struct Queue {
@@ -54,7 +54,7 @@ pub(crate) struct Position<'o> {
 
 impl Order {
     /// A timestamp, and a position.
-    pub(crate) fn join<'o>(&'o self, active: &'o Active) -> Position<'o> {
+    pub(super) fn join<'o>(&'o self, active: &'o Active) -> Position<'o> {
         let mut queue = self.0.lock();
         let ts = active.tick();
         queue.entries.push_back(Entry { ts, stage: Stage::Validating, waits: None });
@@ -62,7 +62,7 @@ impl Order {
     }
 
     /// The clock goes on without a commit.
-    pub(crate) fn tick(&self, active: &Active) {
+    pub(super) fn tick(&self, active: &Active) {
         let queue = self.0.lock();
         active.tick();
         queue.show(active);

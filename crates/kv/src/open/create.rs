@@ -1,7 +1,5 @@
 //! A store is made: two regions, and an empty checkpoint in the first.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
 use pmem::{Area, Pool, Region};
 
 use crate::checkpoint::checkpointer::Checkpointer;
@@ -20,9 +18,6 @@ use crate::options::Options;
 use crate::space::Space;
 use crate::versions::Versions;
 use crate::writers::writer::Writers;
-
-/// Stores that this process has opened.
-static OPENED: AtomicU64 = AtomicU64::new(0);
 
 /// Segments of a new store.
 pub(super) const SEGMENTS: u64 = 8;
@@ -119,23 +114,10 @@ pub(super) fn assemble(
     }
     let concurrency = Concurrency::new(checkpoint.clock, options.transactions, options.orders(pool.domain()));
     let medium = Medium::new(pool, key, failpoints(options));
-    Ok(Core {
-        this: std::sync::Weak::new(),
-        types: ((OPENED.fetch_add(1, Relaxed) + 1) << 32).into(),
-        puts_alone: options.puts_alone(pool),
-        options: options.clone(),
-        versions: Versions::new(medium, concurrency, index, writers, space, options.verify),
-        maintenance: Maintenance::new(checkpointer, options),
-        persistence: Persistence::new(options.durability, checkpoint.commit_number),
-        salvaged: crate::salvaged::Salvaged::default(),
-        cramped: pmem::sync::Mutex::default(),
-        lasting: u64::MAX.into(),
-        turn: pmem::sync::Mutex::default(),
-        rescues: 0.into(),
-        counters: crate::stats::Counters::default(),
-        queue: crate::threads::queue::Queue::new(),
-        committers: crate::threads::committers::Committers::new(WRITERS),
-    })
+    let versions = Versions::new(medium, concurrency, index, writers, space, options.verify);
+    let maintenance = Maintenance::new(checkpointer, options);
+    let persistence = Persistence::new(options.durability, checkpoint.commit_number);
+    Ok(Core::new(options, versions, maintenance, persistence))
 }
 
 #[cfg(feature = "failpoints")]

@@ -197,7 +197,7 @@ impl Options {
 /// The store leads this log from now on.
 #[cfg(feature = "replication")]
 fn lead(store: &Store, log: copies::Log) -> Result<()> {
-    store.core.take_over(log)
+    crate::repeat::take_over(&store.core, log)
 }
 
 #[cfg(not(feature = "replication"))]

@@ -19,6 +19,7 @@ use crate::copies::refusing;
 use crate::error::{Error, Result};
 use crate::media::origin;
 use crate::options::Options;
+use crate::repeat;
 use crate::replica::steward;
 use crate::store::{Snapshot, Store};
 
@@ -333,7 +334,7 @@ impl Follower {
             Err(error) => return Err(not(error, None)),
         };
         let led = replica.stop().map_err(Error::from).and_then(|()| open(&log, &copies));
-        match led.and_then(|led| store.core.take_over(led)) {
+        match led.and_then(|led| repeat::take_over(&store.core, led)) {
             Ok(()) => Ok(store),
             Err(error) => Err(not(error, Some(store).filter(|store| store.core.persistence.leading().is_err()))),
         }
@@ -462,7 +463,7 @@ impl Shared {
     fn apply(&self, record: &[u8], lsn: Lsn) -> Result<bool> {
         let core = &*self.store.core;
         loop {
-            let error = match core.apply(record, lsn) {
+            let error = match repeat::apply(core, record, lsn) {
                 Ok(number) => {
                     self.commits.fetch_max(number, Release);
                     return Ok(true);
@@ -519,6 +520,7 @@ mod tests {
     use log::fabric::Secret;
 
     use super::*;
+    use crate::durable::logged::Commit;
 
     /// The first commit that the leader's log still has, and through which one a follower's store is durable, when much more was written than the log holds.
     fn forgotten_and_durable(without: Option<Step>) -> (u64, u64) {
@@ -536,7 +538,8 @@ mod tests {
         for n in 0..200_u8 {
             store.put(&[n], &[n; 2000]).unwrap();
         }
-        let first = store.core.in_log()[0];
+        let mut records = store.core.persistence.leading().unwrap().log().iter();
+        let first = records.next().unwrap().map(|record| Commit::decode(record.payload).unwrap().number).unwrap();
         // Asked behind it: what is durable only grows.
         (first, follower.store().core.persistence.forced())
     }

@@ -82,18 +82,15 @@ impl Store {
 mod tests {
     use super::*;
     use crate::Step;
-    use crate::core::Core;
     use crate::durable::logged::{CHANGE, Commit};
     use crate::options::Options;
     use crate::txn::later::Commit as Awaited;
 
-    impl Core {
-        /// The numbers of the commits that the log has, of a store that leads.
-        pub(crate) fn in_log(&self) -> Vec<u64> {
-            let mut records = self.persistence.leading().unwrap().log().iter();
-            let commit = || records.next().unwrap().map(|record| Commit::decode(record.payload).unwrap().number);
-            std::iter::from_fn(commit).collect()
-        }
+    /// The numbers of the commits that the log has, of a store that leads.
+    fn in_log(store: &Store) -> Vec<u64> {
+        let mut records = store.core.persistence.leading().unwrap().log().iter();
+        let commit = || records.next().unwrap().map(|record| Commit::decode(record.payload).unwrap().number);
+        std::iter::from_fn(commit).collect()
     }
 
     /// Barriers of a store, and of this machine's copy of its log.
@@ -138,7 +135,7 @@ mod tests {
         let core = &store.core;
         core.persistence.trim(&core.versions, core.persistence.leading().unwrap(), true).unwrap();
         core.persistence.leading().unwrap().log().reclaim().unwrap(); // now, and not when the space is needed
-        let numbers = core.in_log();
+        let numbers = in_log(&store);
         store.close().unwrap();
         let leads = match options.open_or_create(dir.path().join("other")) {
             Err(Error::Behind { has: 0, first: 10 }) => false,

@@ -78,7 +78,7 @@ impl Transaction<'_> {
     pub fn commit_async(self) -> Commit {
         if self.writes() > 0
             && self.core().persistence.waits(self.core().versions.pool())
-            && let Some(core) = self.core().this.upgrade()
+            && let Some(core) = self.core().shared()
         {
             let outcome = Arc::new(Outcome::default());
             let promise = Promise(Arc::clone(&outcome));

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use tx::Isolation;
 
 use crate::Timestamp;
-use crate::commit::validate::Terms;
+use crate::commit::validate::{Terms, Validation};
 use crate::core::Core;
 use crate::error::{ConflictWith, Error, Key, Result};
 use crate::isolation::active::Pin;
@@ -477,7 +477,8 @@ impl<'s> Transaction<'s> {
                 return Ok(self.pin.snapshot.into());
             }
             let at = self.core.versions.concurrency.active.stable();
-            self.core.validate_scans(&self.pin, work, None, at, &self.now)?;
+            let (versions, background) = (&self.core.versions, &self.core.maintenance.background);
+            Validation::new(versions, background, &self.pin, at, &self.now, None).check_scans(work)?;
             return Ok(at.into());
         }
         // A transaction that makes up for new keys by removing others needs no more memory.
@@ -485,7 +486,7 @@ impl<'s> Transaction<'s> {
             self.core.versions.index.check_memory(self.core.options.index_memory)?;
         }
         let terms = Terms { validate: self.level > Isolation::Snapshot, now: &self.now, follows: self.mode.follows };
-        let ts = self.core.commit(&self.pin, work, terms)?;
+        let ts = self.core.committer().commit(&self.pin, work, terms)?;
         if self.names {
             self.core.note_types();
         }

@@ -90,7 +90,7 @@ pub(crate) struct Log {
     pub(crate) dead: Vec<Dead>,
     /// Tombstones.
     pub(crate) tombstones: Vec<Tombstone>,
-    /// Bytes written that are not told yet: see [`Core::account`](crate::core::Core::account).
+    /// Bytes written that are not told yet: see `Checkpointing::account`.
     pub(super) untold: u64,
 }
 
