@@ -198,7 +198,7 @@ impl Versions {
         Ok(Some(record))
     }
 
-    /// The record at a place that the index or another record leads to; verified, if reads are to be.
+    /// The record at an offset that the index or another record leads to; verified, if reads are to be.
     #[inline]
     pub(crate) fn record<'p>(&'p self, pin: &'p Pin<'_>, offset: u64) -> Result<Record<'p>> {
         let record = Record::at(Claim::Pinned, pin, self.pool(), offset)?;
@@ -298,7 +298,7 @@ impl Versions {
         Ok(skipped)
     }
 
-    /// The record at a place of a log in use with `room` bytes, if it is whole.
+    /// The record at an offset of a log in use with `room` bytes, if it is whole.
     pub(crate) fn whole(
         &self,
         claim: Claim,

@@ -108,7 +108,7 @@ impl Committer<'_> {
         let records = members.iter().zip(&bases);
         let records = records.flat_map(|(m, base)| m.work.writes.iter().map(move |write| (base + write.at, write.len)));
         let mut runs = Vec::new();
-        log.place(&self.versions.space, records, need, &mut runs)?;
+        log.reserve(&self.versions.space, records, need, &mut runs)?;
         let mut behind: usize = members.iter().map(|member| member.work.writes.len()).sum();
         let (mut joined, mut link) = (Vec::new(), log.link);
         if members.len() > 1 {

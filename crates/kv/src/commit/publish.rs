@@ -29,7 +29,7 @@ pub(super) fn publish(
     for write in &work.writes {
         let at = base + write.at;
         while at >= run.image + run.len {
-            run = *runs.next().unwrap_or_else(|| unreachable!("each record has a place"));
+            run = *runs.next().unwrap_or_else(|| unreachable!("each record is in a run"));
         }
         let header = work.header(write.at);
         let tombstone = header.has(TOMBSTONE);

@@ -37,11 +37,11 @@ pub(crate) struct Tried {
 }
 
 impl<'c> Committer<'c> {
-    /// A log, with places in it for what is written.
+    /// A log, with space reserved in it for what is written.
     #[inline]
     pub(super) fn find_room(&self, pin: &Pin<'_>, work: &mut Work) -> Result<(usize, OwnMutexGuard<'c, Log>)> {
         let (number, mut log) = self.versions.writers.claim();
-        match self.place(work, &mut log) {
+        match self.reserve(work, &mut log) {
             Ok(()) => Ok((number, log)),
             Err(error) => {
                 drop(log);
@@ -51,12 +51,12 @@ impl<'c> Committer<'c> {
     }
 
     #[inline]
-    fn place(&self, work: &mut Work, log: &mut Log) -> Result<()> {
+    fn reserve(&self, work: &mut Work, log: &mut Log) -> Result<()> {
         let mut runs = std::mem::take(&mut work.runs);
         let records = work.writes.iter().map(|write| (write.at, write.len));
-        let placed = log.place(&self.versions.space, records, || self.need(work), &mut runs);
+        let reserved = log.reserve(&self.versions.space, records, || self.need(work), &mut runs);
         work.runs = runs;
-        placed
+        reserved
     }
 
     /// The store is full: others may have begun segments with room, and a checkpoint frees what is no longer needed.
@@ -69,7 +69,7 @@ impl<'c> Committer<'c> {
             // for.
             let log = if need == Need::Urgent { Some(writer.log.lock()) } else { writer.log.try_lock() };
             if let Some(mut log) = log.filter(|log| log.has_room(&self.versions.space, bytes, need)) {
-                self.place(work, &mut log)?;
+                self.reserve(work, &mut log)?;
                 return Ok((number, log));
             }
         }
@@ -78,7 +78,7 @@ impl<'c> Committer<'c> {
         }
         self.checkpointing().checkpoint()?;
         let (number, mut log) = self.versions.writers.claim();
-        self.place(work, &mut log)?;
+        self.reserve(work, &mut log)?;
         Ok((number, log))
     }
 

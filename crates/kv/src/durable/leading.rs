@@ -1,14 +1,14 @@
 //! Replicated durability: each commit is a record of a replicated log before anybody sees it, and durable when a write quorum of the log's copies has it.
 //!
 //! The store itself is what its log says, kept on media at leisure: commits have the dense numbering of [bounded](crate::durable::bound) ones, so that what a crash leaves of
-//! the store is a prefix; the log's records carry the numbers, and opening replays what comes behind the prefix. Numbers and places in the log are drawn together, under
+//! the store is a prefix; the log's records carry the numbers, and opening replays what comes behind the prefix. Numbers and positions in the log are drawn together, under
 //! one lock, by each commit when all with smaller timestamps have theirs (`order`): so records stand in the order of their numbers and of their timestamps, and what a follower has is what
 //! readers of the leader saw at some moment.
 //!
 //! | step of a commit | |
 //! |---|---|
 //! | validation | as ever |
-//! | number, and a place in the log | under one lock |
+//! | number, and a position in the log | under one lock |
 //! | force | on a write quorum of the copies when it returns: the only barriers, one on each |
 //! | the store's own records | left in the cache |
 //! | publish | |
@@ -83,7 +83,7 @@ impl Replicated {
     }
 }
 
-/// Of the log's length: how much is between two places that are remembered.
+/// Of the log's length: how much is between two positions that are remembered.
 const STRIDES: u64 = 64;
 
 pub(crate) struct Leading {
@@ -99,7 +99,7 @@ pub(crate) struct Leading {
     failed: AtomicBool,
 }
 
-/// Numbers and places are drawn under its lock.
+/// Numbers and positions are drawn under its lock.
 #[derive(Default)]
 struct Order {
     /// Now and then: a commit's number, its record, and how many bytes there had been.

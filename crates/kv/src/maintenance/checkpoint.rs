@@ -369,7 +369,7 @@ impl Checkpointing<'_> {
                 kept.push(tombstone);
                 continue;
             }
-            // One that was superseded while it waited here has left its place, which a later one may have got: that is not out of every reader's sight.
+            // One that was superseded while it waited here has left its offset, which a later one may have got: that is not out of every reader's sight.
             let there = Record::at(Claim::Pinned, &pin, self.versions.pool(), tombstone.word.offset());
             let is_it =
                 there.is_ok_and(|record| record.header.ts == tombstone.ts) || self.versions.skips(Step::KnowTombstones);

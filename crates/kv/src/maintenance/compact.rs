@@ -246,7 +246,7 @@ impl<'c> Checkpointing<'c> {
         }
         let mut runs: Vec<Run> = Vec::new();
         self.versions.note_leaves();
-        log.place(&self.versions.space, pieces.iter().copied(), || need, &mut runs)?;
+        log.reserve(&self.versions.space, pieces.iter().copied(), || need, &mut runs)?;
         let mut link = log.link;
         let mut words = Vec::with_capacity(batch.len());
         let mut run = 0;

@@ -49,7 +49,7 @@ pub(crate) struct Work {
     /// Keys that were looked for and not found.
     pub(crate) missed: Vec<u8>,
     pub(crate) scans: Vec<Scanned>,
-    /// Leaves of keys that were asked for ahead, each at a place its hash gives: the last one that came has it.
+    /// Leaves of keys that were asked for ahead, each at an index its hash gives: the last one that came has it.
     spots: Vec<(u64, Spot)>,
     /// Timestamps of what scans found.
     pub(crate) scanned: Vec<u64>,
@@ -290,7 +290,7 @@ impl Work {
             header.prev = if write.old.is_none() { 0 } else { write.old.offset() };
             header.generation = known.generation;
             header.rest = (known.behind + count - 1 - at) as u32;
-            // It may have been finished before, at another place in another group.
+            // It may have been finished before, at another position in another group.
             header.key_len_flags &= !(header::FIRST | header::JOINED);
             match known.link {
                 Some(link) if at == 0 => {

@@ -107,7 +107,7 @@ pub(crate) struct Dead {
 pub(crate) struct Tombstone {
     pub(crate) key: Box<[u8]>,
     pub(crate) word: Word,
-    /// Of its commit: a word alone may be of a later one, at the same place.
+    /// Of its commit: a word alone may be of a later one, at the same offset.
     pub(crate) ts: u64,
     pub(crate) unlinked: u64,
 }
@@ -148,7 +148,7 @@ impl Log {
         }
     }
 
-    /// Recovery found the end here. What comes next goes to a new segment: behind the end there may be half of a record, for which a new one at its place, half
+    /// Recovery found the end here. What comes next goes to a new segment: behind the end there may be half of a record, for which a new one at its offset, half
     /// arrived, could supply just what it lacks.
     pub(crate) fn stop(&mut self, end: Mark, link: u16) {
         (self.sequence, self.at, self.link) = (end.sequence, end.at, link);
@@ -224,8 +224,8 @@ impl Log {
         (self.untold >= WORTH_TELLING.min(space.segment_bytes)).then(|| std::mem::take(&mut self.untold))
     }
 
-    /// Finds places for the records of a transaction, given by their places and lengths in its image.
-    pub(crate) fn place(
+    /// Reserves space for the records of a transaction, given by their offsets and lengths in its image: the runs say where they go.
+    pub(crate) fn reserve(
         &mut self,
         space: &Space,
         records: impl Iterator<Item = (usize, usize)>,
@@ -233,19 +233,19 @@ impl Log {
         runs: &mut Vec<Run>,
     ) -> Result<()> {
         let begun = self.unnamed.len();
-        let placed = self.place_all(space, records, need, runs);
-        if placed.is_err() && self.unnamed.len() > begun {
+        let reserved = self.reserve_all(space, records, need, runs);
+        if reserved.is_err() && self.unnamed.len() > begun {
             // No other writer could have what was begun in vain. Its numbers are left out.
             for (first, count) in self.unnamed.drain(begun..) {
                 (first..first + count).for_each(|number| space.give_back(number));
             }
             self.end_segment(space);
         }
-        placed
+        reserved
     }
 
     #[inline]
-    fn place_all(
+    fn reserve_all(
         &mut self,
         space: &Space,
         records: impl Iterator<Item = (usize, usize)>,
