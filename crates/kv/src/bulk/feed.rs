@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Included};
 
 use crate::Timestamp;
-use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::isolation::active::Pin;
 use crate::media::checkpoint::WRITERS;
@@ -17,6 +16,7 @@ use crate::media::record::Record;
 use crate::media::uses::Use;
 use crate::raw::Claim;
 use crate::store::Store;
+use crate::versions::Versions;
 
 /// A committed change of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ pub struct Changed {
 
 /// Changes since the feed was opened: see [`Store::changes`].
 pub struct Changes<'s> {
-    core: &'s Core,
+    versions: &'s Versions,
     pin: Pin<'s>,
     /// For each writer, where its log is read up to.
     logs: Vec<Cursor<'s>>,
@@ -74,11 +74,11 @@ impl Store {
     /// # Errors
     /// [`Error::TooMany`].
     pub fn changes(&self) -> Result<Changes<'_>> {
-        let core = &*self.core;
-        let pin = core.versions.pin()?;
+        let versions = &self.core.versions;
+        let pin = versions.pin()?;
         // Whatever is in a log by now is committed; it may have a later timestamp than the pin's snapshot, which is no harm: it is before the feed.
-        let logs = ends(core).map(|at| Cursor { at, end: at, next: None }).collect();
-        Ok(Changes { core, pin, logs, segments: BTreeMap::new(), until: 0 })
+        let logs = ends(versions).map(|at| Cursor { at, end: at, next: None }).collect();
+        Ok(Changes { versions, pin, logs, segments: BTreeMap::new(), until: 0 })
     }
 }
 
@@ -120,28 +120,28 @@ impl Changes<'_> {
     /// Looks for what was committed since. With each log locked in turn, all that commits through it by then is in it.
     #[cold]
     fn look(&mut self) -> Option<usize> {
-        let now = self.core.versions.now();
+        let now = self.versions.now();
         if now == self.until {
             return None; // no commit since
         }
         self.pin.renew_at(self.until.max(self.pin.snapshot));
         self.until = now;
-        for (log, end) in self.logs.iter_mut().zip(ends(self.core)) {
+        for (log, end) in self.logs.iter_mut().zip(ends(self.versions)) {
             log.end = end;
         }
         // Whatever is before these ends is in a segment that the table has by now.
-        self.segments = segments(self.core);
+        self.segments = segments(self.versions);
         (0..WRITERS).for_each(|writer| self.advance(writer));
         self.oldest()
     }
 
     /// Finds a log's next change.
     fn advance(&mut self, writer: usize) {
-        let (core, log) = (self.core, &mut self.logs[writer]);
+        let (versions, log) = (self.versions, &mut self.logs[writer]);
         while log.at < log.end {
             let here = self.segments.get(&(writer, log.at.sequence)).filter(|(_, len)| log.at.at + HEADER <= *len);
             let whole = |(base, len): &(u64, u64)| {
-                core.versions.whole(Claim::Pinned, base + log.at.at, len - log.at.at, writer, log.at.sequence)
+                versions.whole(Claim::Pinned, base + log.at.at, len - log.at.at, writer, log.at.sequence)
             };
             let Some(record) = here.and_then(whole) else {
                 // The rest of the segment was skipped.
@@ -170,9 +170,9 @@ impl Cursor<'_> {
 }
 
 /// Every commit that had a timestamp by now is before them. The log of groups comes last: those who wait for their group hold their own.
-fn ends(core: &Core) -> impl Iterator<Item = Mark> {
-    let end = |writer| core.versions.writers.get(writer).log.lock().mark();
-    if core.versions.skips(crate::Step::FeedGroupsLast) {
+fn ends(versions: &Versions) -> impl Iterator<Item = Mark> {
+    let end = |writer| versions.writers.get(writer).log.lock().mark();
+    if versions.skips(crate::Step::FeedGroupsLast) {
         return (0..WRITERS).map(end).collect::<Vec<_>>().into_iter();
     }
     let mut ends: Vec<Mark> = (0..WRITERS).rev().map(end).collect();
@@ -181,14 +181,14 @@ fn ends(core: &Core) -> impl Iterator<Item = Mark> {
 }
 
 /// Where the segments of all logs are, and how long.
-fn segments(core: &Core) -> BTreeMap<(usize, u32), (u64, u64)> {
-    let bytes = core.versions.space.segment_bytes;
+fn segments(versions: &Versions) -> BTreeMap<(usize, u32), (u64, u64)> {
+    let bytes = versions.space.segment_bytes;
     let mut logs = BTreeMap::new();
     let mut last = None;
-    for number in 0..core.versions.space.count() {
-        match core.versions.space.used(number) {
+    for number in 0..versions.space.count() {
+        match versions.space.used(number) {
             Use::Log { writer, sequence, .. } => {
-                logs.insert((writer, sequence), (core.versions.space.offset(number), bytes));
+                logs.insert((writer, sequence), (versions.space.offset(number), bytes));
                 last = Some((writer, sequence));
             }
             Use::More => {

@@ -30,14 +30,11 @@ pub(super) fn write(
         (0, 0)
     };
     let runs = std::mem::take(&mut work.runs);
-    let known = Known { ts, generation: medium.generation(), link: Some(log.link), behind: 0, number: order };
+    let known = Known { ts, generation: medium.generation(), link: Some(log.link()), behind: 0, number: order };
     let link = checksum(medium, work, &runs, 0, number, &known);
     let written = if persistence.is_numbered() {
-        log.number_drawn = order.0;
-        store_unforced(medium, work, &runs, log).map(|()| {
-            log.link = link;
-            advance(space, &runs, work.image.len(), log);
-        })
+        log.draw(order.0);
+        store_unforced(medium, work, &runs, log).map(|()| log.advance(space, &runs, work.image.len(), link))
     } else {
         drain_into(medium, space, &work.image, &runs, link, log, 1)
     };
@@ -91,29 +88,19 @@ pub(super) fn drain_into(
     log.name_segments(space)?;
     if !medium.skips(Step::CommitBarrier) {
         medium.pool().drain().map_err(|source| Error::InDoubt { source })?;
-        log.unnamed.clear();
+        log.segments_are_named();
     }
-    log.link = link;
-    advance(space, runs, image.len(), log);
+    log.advance(space, runs, image.len(), link);
     log.is_durable();
     Ok(())
-}
-
-#[inline]
-fn advance(space: &Space, runs: &[Run], bytes: usize, log: &mut Log) {
-    if let Some(last) = runs.last() {
-        log.advance(space, *last, bytes as u64);
-    }
 }
 
 /// Leaves the records in the cache, for the thread that forces.
 fn store_unforced(medium: &Medium, work: &Work, runs: &[Run], log: &mut Log) -> Result<()> {
     for run in runs {
         raw::copy(Claim::Writer, medium.pool(), run.offset, &work.image[run.image..run.image + run.len])?;
-        log.unforced.push(*run);
+        log.leave(*run);
     }
-    if let Some(watermark) = &mut log.watermark {
-        watermark.count(1);
-    }
+    log.is_left();
     Ok(())
 }

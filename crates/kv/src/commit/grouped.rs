@@ -110,14 +110,14 @@ impl Committer<'_> {
         let mut runs = Vec::new();
         log.reserve(&self.versions.space, records, need, &mut runs)?;
         let mut behind: usize = members.iter().map(|member| member.work.writes.len()).sum();
-        let (mut joined, mut link) = (Vec::new(), log.link);
+        let (mut joined, mut link) = (Vec::new(), log.link());
         if members.len() > 1 {
             joined.reserve_exact(members.iter().map(|member| member.work.image.len()).sum());
         }
         let alone = members.len() == 1;
         for (at, (member, base)) in members.iter_mut().zip(&bases).enumerate() {
             behind -= member.work.writes.len();
-            let before = (at == 0).then_some(log.link);
+            let before = (at == 0).then_some(log.link());
             let known = Known {
                 ts: member.ts,
                 generation: self.versions.medium.generation(),

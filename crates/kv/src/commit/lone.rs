@@ -167,7 +167,7 @@ fn write_alone(
     header.ts = ts;
     header.prev = if old.is_none() { 0 } else { old.offset() };
     header.generation = versions.medium.generation();
-    header.link = log.link;
+    header.link = log.link();
     let key_end = HEADER as usize + put.key.len();
     let (front, rest) = put.value.split_at((key_end.next_multiple_of(LINE as usize) - key_end).min(put.value.len()));
     let mut head = [0; HEAD];
@@ -211,8 +211,7 @@ fn write_alone(
         versions.pool().drain().map_err(|source| Error::InDoubt { source })?;
     }
     std::mem::forget(streaming); // the drain has waited for them
-    log.link = checksum::link(checksum);
-    log.advance(&versions.space, put.run, put.run.len as u64);
+    log.advance(&versions.space, std::slice::from_ref(&put.run), put.run.len, checksum::link(checksum));
     log.is_durable();
     let word = Word::new(put.run.offset, put.run.len as u64, put.hash, &header);
     versions.index.set(pin, put.key, put.hash, old, word, put.spot)?;

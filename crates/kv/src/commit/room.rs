@@ -1,6 +1,5 @@
 //! Room for what is written; and what is done where there is none.
 
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use pmem::sync::OwnMutexGuard;
@@ -154,7 +153,7 @@ impl<'c> Committer<'c> {
 /// With the snapshot that is in the way, if one is.
 fn named(versions: &Versions, mut error: Error) -> Error {
     if let Error::Full { snapshot, .. } = &mut error
-        && versions.space.held.load(Relaxed) >= versions.space.segment_bytes
+        && versions.space.held() >= versions.space.segment_bytes
     {
         *snapshot = versions.concurrency.active.oldest_snapshot().map(Into::into);
     }

@@ -106,11 +106,7 @@ impl Bound {
             return Ok(());
         }
         for writer in &writers.all {
-            let (waiting, unnamed) = {
-                let mut log = writer.log.lock();
-                log.force(pool, medium.key(), self.forced())?;
-                (std::mem::take(&mut log.unforced), std::mem::take(&mut log.unnamed))
-            };
+            let (waiting, unnamed) = writer.log.lock().force(pool, medium.key(), self.forced())?;
             for (first, count) in unnamed {
                 space.flush_words(first, count)?;
             }

@@ -35,7 +35,7 @@ pub(crate) use leaf::{Found, Leaf, Listed, NO_NODE, SHORT, SLOTS};
 
 /// The index.
 pub(crate) struct Index {
-    pub(crate) pool: Pool,
+    pool: Pool,
     root: Published<Root>,
     pub(crate) leaves: Arena,
     /// Held to change root and chunks.

@@ -151,9 +151,8 @@ impl Checkpointing<'_> {
             if log.was_cut() && !self.versions.skips(Step::FreshSegments) || idle.is_some_and(ends) {
                 log.end_segment(&self.versions.space);
             }
-            (gathered.marks[number], gathered.links[number]) = (log.mark(), log.link);
-            gathered.dead.append(&mut log.dead);
-            gathered.tombstones.append(&mut log.tombstones);
+            (gathered.marks[number], gathered.links[number]) = (log.mark(), log.link());
+            log.take_superseded(&mut gathered.dead, &mut gathered.tombstones);
         }
     }
 
@@ -329,7 +328,7 @@ impl Checkpointing<'_> {
             }
             wait
         });
-        self.versions.space.held.store(held, Relaxed);
+        self.versions.space.set_held(held);
         checkpointer.retired.retain(|(since, _)| *since >= oldest);
         checkpointer.tombstones.extend(gathered.tombstones);
         self.drop_tombstones(checkpointer, oldest)?;

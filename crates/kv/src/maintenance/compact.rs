@@ -217,7 +217,7 @@ impl<'c> Checkpointing<'c> {
         loop {
             self.persistence.force(&self.versions)?;
             let (writer, log) = self.versions.writers.claim();
-            if log.number_drawn <= self.persistence.forced() {
+            if log.number() <= self.persistence.forced() {
                 return Ok((writer, log));
             }
         }
@@ -247,7 +247,7 @@ impl<'c> Checkpointing<'c> {
         let mut runs: Vec<Run> = Vec::new();
         self.versions.note_leaves();
         log.reserve(&self.versions.space, pieces.iter().copied(), || need, &mut runs)?;
-        let mut link = log.link;
+        let mut link = log.link();
         let mut words = Vec::with_capacity(batch.len());
         let mut run = 0;
         for ((record, _, hash), (at, _)) in batch.iter().zip(&pieces) {
@@ -263,7 +263,7 @@ impl<'c> Checkpointing<'c> {
             (header.generation, header.rest) =
                 (self.versions.medium.generation(), (batch.len() - 1 - words.len()) as u32);
             if header.has(FIRST) {
-                header.link = log.link;
+                header.link = log.link();
             }
             bytes[..header::HEADER as usize].copy_from_slice(pmem::bytes_of(&header));
             let len = header.len() as usize;
@@ -286,12 +286,9 @@ impl<'c> Checkpointing<'c> {
         }
         log.name_segments(&self.versions.space)?;
         self.versions.pool().drain()?;
-        log.unnamed.clear();
-        log.link = link;
-        if let Some(last) = runs.last() {
-            log.advance(&self.versions.space, *last, image.len() as u64);
-            log.is_durable();
-        }
+        log.segments_are_named();
+        log.advance(&self.versions.space, &runs, image.len(), link);
+        log.is_durable();
         for ((record, old, hash), (new, segment)) in batch.iter().zip(words) {
             if self.versions.index.swap(pin, record.key(), *hash, *old, new)? {
                 self.versions.space.add_live(segment, new.space());

@@ -4,8 +4,6 @@
 //! them together, in order of keys, as compaction moves versions. What is not scanned is never moved for it; a leaf that is scanned once is moved in one case
 //! of 16.
 
-use std::sync::atomic::Ordering::Relaxed;
-
 use crate::Step;
 use crate::checkpoint::checkpointer::Checkpointer;
 use crate::error::Result;
@@ -36,7 +34,7 @@ impl Checkpointing<'_> {
     /// Moves the versions of leaves that were noted, up to so many bytes of them.
     pub(super) fn gather_neighbours(&self, checkpointer: &mut Checkpointer, pin: &Pin<'_>, most: u64) -> Result<()> {
         // What moves leaves a copy behind until all that read by then are gone: not while readers keep as much already, nor in a full store.
-        let held = self.versions.space.held.load(Relaxed);
+        let held = self.versions.space.held();
         if self.versions.index.leaves.scattered() == 0
             || self.versions.space.is_short()
             || held > self.versions.space.usage().live / 4

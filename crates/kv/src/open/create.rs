@@ -105,11 +105,12 @@ pub(super) fn assemble(
     if checkpoint.format > FORMAT_1 {
         for (number, writer) in writers.all.iter().enumerate() {
             let watermark = Watermark::read(pool, &key, cell + WATERMARKS_AT, number, options.unmarked_max());
-            writer.log.lock().watermark = match watermark {
+            let watermark = match watermark {
                 // Then they say nothing, and stay as they are.
                 Err(Error::Pool(pmem::Error::Unreadable { .. })) if options.salvage => None,
                 other => Some(other?),
             };
+            writer.log.lock().set_watermark(watermark);
         }
     }
     let concurrency = Concurrency::new(checkpoint.clock, options.transactions, options.orders(pool.domain()));

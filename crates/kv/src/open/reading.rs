@@ -14,7 +14,6 @@ use std::ops::Bound::{Excluded, Unbounded};
 use pmem::LINE;
 
 use crate::Step;
-use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::isolation::active::Pin;
 use crate::media::header::{self, FIRST, GRAIN, HEADER, JOINED, MOVED};
@@ -24,6 +23,7 @@ use crate::media::word::Word;
 use crate::media::{checksum, key};
 use crate::raw::Claim;
 use crate::salvaged::CutLog;
+use crate::versions::Versions;
 use crate::writers::writer::{Dead, Tombstone};
 
 /// Which numbered commits stay.
@@ -61,7 +61,9 @@ pub(super) struct Piece {
 
 /// Where the reading of a log stands.
 pub(super) struct Reading<'a> {
-    pub(super) core: &'a Core,
+    pub(super) versions: &'a Versions,
+    /// What is lost is given up.
+    pub(super) salvages: bool,
     pub(super) pin: &'a Pin<'a>,
     pub(super) writer: usize,
     pub(super) pieces: &'a BTreeMap<u32, Piece>,
@@ -84,7 +86,7 @@ impl<'a> Reading<'a> {
         // A transaction of which only a part arrived may stand here, and behind it, in a segment begun since, the next.
         let mut from = self.at;
         while let Some((mark, first)) = self.further_on(from)? {
-            if first.header.link == self.link || self.core.versions.skips(Step::Links) {
+            if first.header.link == self.link || self.versions.skips(Step::Links) {
                 if let Some(whole) = self.transaction(mark)? {
                     return Ok(Some(whole));
                 }
@@ -96,7 +98,7 @@ impl<'a> Reading<'a> {
                 kept.durable = kept.durable.max(durable);
                 return Ok(None);
             }
-            if self.core.options.salvage {
+            if self.salvages {
                 tracing::warn!(
                     writer = self.writer,
                     proof = first.offset,
@@ -114,7 +116,7 @@ impl<'a> Reading<'a> {
     /// It ends before what was durable, as what is at `proof` says: the watermark of its log, or a version that the checkpoint leads to.
     #[cold]
     pub(super) fn is_short(&self, proof: u64, kept: &mut Kept) -> Result<()> {
-        if self.core.options.salvage {
+        if self.salvages {
             tracing::warn!(writer = self.writer, proof, "committed transactions are lost, and given up");
             kept.given_up.insert(self.writer);
             return Ok(());
@@ -132,7 +134,7 @@ impl<'a> Reading<'a> {
             let header = record.header;
             match records.first() {
                 None => {
-                    let linked = header.link == self.link || self.core.versions.skips(Step::Links);
+                    let linked = header.link == self.link || self.versions.skips(Step::Links);
                     if !header.has(FIRST) || !linked || here != at {
                         return Ok(None);
                     }
@@ -151,7 +153,7 @@ impl<'a> Reading<'a> {
                 }
             }
             let end = Mark { sequence: here.sequence, at: here.at + record.space() };
-            let last = header.rest == 0 || self.core.versions.skips(Step::WholeTransactions);
+            let last = header.rest == 0 || self.versions.skips(Step::WholeTransactions);
             records.push(record);
             if last {
                 let end = Mark { at: end.at.next_multiple_of(LINE), ..end };
@@ -181,20 +183,19 @@ impl<'a> Reading<'a> {
         }
         let offset = piece.base + mark.at;
         let head =
-            self.if_readable(crate::raw::bytes(Claim::Opening, self.core, self.core.versions.pool(), offset, HEADER))?;
+            self.if_readable(crate::raw::bytes(Claim::Opening, self.versions, self.versions.pool(), offset, HEADER))?;
         let Some(header) = head.and_then(pmem::view::<header::Header>) else { return Ok(None) };
         // What an earlier life of the store left here, when the table did not keep that it had the segment.
-        if !header.is_since(piece.generation) && !self.core.versions.skips(Step::Generations) {
+        if !header.is_since(piece.generation) && !self.versions.skips(Step::Generations) {
             return Ok(None);
         }
         if header.checksum == 0 || !header.is_sound() || header.len() > piece.limit - mark.at {
             return Ok(None);
         }
-        let record = self.if_readable(Record::at(Claim::Opening, self.core, self.core.versions.pool(), offset))?;
+        let record = self.if_readable(Record::at(Claim::Opening, self.versions, self.versions.pool(), offset))?;
         let named = checksum::location(offset, self.writer, mark.sequence);
         let whole = |record: &Record<'_>| {
-            record.is_checksummed(self.core.versions.medium.key(), named)
-                || self.core.versions.skips(Step::VerifyChecksum)
+            record.is_checksummed(self.versions.medium.key(), named) || self.versions.skips(Step::VerifyChecksum)
         };
         Ok(record.filter(whole))
     }
@@ -202,7 +203,7 @@ impl<'a> Reading<'a> {
     /// What the medium does not return may have been a transaction: it passes for none only if what is lost is to be given up.
     fn if_readable<T>(&self, found: Result<T>) -> Result<Option<T>> {
         match found {
-            Err(error @ Error::Pool(pmem::Error::Unreadable { .. })) if !self.core.options.salvage => Err(error),
+            Err(error @ Error::Pool(pmem::Error::Unreadable { .. })) if !self.salvages => Err(error),
             found => Ok(found.ok()),
         }
     }
@@ -228,15 +229,15 @@ impl<'a> Reading<'a> {
         dead: &mut Vec<Dead>,
         tombstones: &mut Vec<Tombstone>,
     ) -> Result<()> {
-        let core = self.core;
-        if !core.versions.pool().is_read_only() {
-            core.versions.pool().flush(record.offset, record.header.len())?;
+        let versions = self.versions;
+        if !versions.pool().is_read_only() {
+            versions.pool().flush(record.offset, record.header.len())?;
         }
         let hash = key::hash(record.key());
-        let (spot, present) = core.versions.index.find(self.pin, record.key(), hash)?;
+        let (spot, present) = versions.index.find(self.pin, record.key(), hash)?;
         if let Some((_, present)) = present {
-            let ts = Record::at(Claim::Opening, core, core.versions.pool(), present.offset())?.header.ts;
-            let newer = record.header.ts > ts || core.versions.skips(Step::GreaterOnly);
+            let ts = Record::at(Claim::Opening, versions, versions.pool(), present.offset())?.header.ts;
+            let newer = record.header.ts > ts || versions.skips(Step::GreaterOnly);
             if !newer || present.offset() == record.offset {
                 return Ok(());
             }
@@ -244,7 +245,7 @@ impl<'a> Reading<'a> {
             dead.push(Dead { word: present, unlinked: 0 });
         }
         let word: Word = record.to_word();
-        core.versions.index.set(
+        versions.index.set(
             self.pin,
             record.key(),
             hash,
@@ -252,8 +253,8 @@ impl<'a> Reading<'a> {
             word,
             spot,
         )?;
-        if let Some(segment) = core.versions.space.number(record.offset) {
-            core.versions.space.add_live(segment, word.space());
+        if let Some(segment) = versions.space.number(record.offset) {
+            versions.space.add_live(segment, word.space());
         }
         if word.is_tombstone() {
             tombstones.push(Tombstone { key: record.key().into(), word, ts: record.header.ts, unlinked: 0 });

@@ -15,7 +15,6 @@ use crate::media::mark::Mark;
 use crate::media::record::Record;
 use crate::media::regions::{NAME, REGION_KIND, TABLE};
 use crate::media::uses::Use;
-use crate::media::watermark::Watermark;
 use crate::media::{checksum, header};
 use crate::open::create::{assemble, cell_bytes, split};
 use crate::open::reading::{Piece, Reading};
@@ -24,6 +23,7 @@ use crate::options::{Options, Part};
 use crate::raw::Claim;
 use crate::salvaged::{CutLog, Salvaged};
 use crate::space::Space;
+use crate::versions::Versions;
 
 /// Opens the store in `pool`.
 pub(crate) fn open(pool: &Pool, options: &Options) -> Result<Core> {
@@ -97,7 +97,7 @@ pub(crate) fn open(pool: &Pool, options: &Options) -> Result<Core> {
     let mut core = assemble(pool, &options, &checkpoint, index, space, (offset, checkpointer))?;
     if let Some(error) = &damaged {
         tracing::warn!(%error, "the index is made anew of what the logs have");
-        salvage::salvage(&core)?;
+        salvage::salvage(&core.versions, &core.maintenance)?;
     }
     let logs = replay(&core)?;
     let index = damaged.map(|error| error.to_string());
@@ -111,12 +111,13 @@ pub(crate) fn open(pool: &Pool, options: &Options) -> Result<Core> {
 
 /// Reads the logs; returns those of which something was given up.
 fn replay(core: &Core) -> Result<Vec<CutLog>> {
+    let (versions, salvages) = (&core.versions, core.options.salvage);
     let mut logs: Vec<BTreeMap<u32, Piece>> = vec![BTreeMap::new(); WRITERS];
-    let bytes = core.versions.space.segment_bytes;
-    for number in 0..core.versions.space.count() {
-        if let Use::Log { writer, sequence, generation } = core.versions.space.used(number) {
-            let base = core.versions.space.offset(number);
-            let piece = Piece { segment: number, base, limit: core.versions.space.run(number) * bytes, generation };
+    let bytes = versions.space.segment_bytes;
+    for number in 0..versions.space.count() {
+        if let Use::Log { writer, sequence, generation } = versions.space.used(number) {
+            let base = versions.space.offset(number);
+            let piece = Piece { segment: number, base, limit: versions.space.run(number) * bytes, generation };
             let before = logs[writer].insert(sequence, piece);
             if before.is_some() {
                 let why = format!("segment {sequence} of writer {writer} is there twice");
@@ -129,16 +130,16 @@ fn replay(core: &Core) -> Result<Vec<CutLog>> {
         (checkpointer.cell.get(), std::mem::take(&mut checkpointer.proven))
     };
     let mut clock = checkpoint.clock;
-    let pin = core.versions.pin()?;
+    let pin = versions.pin()?;
     let (mut dead, mut tombstones) = (Vec::new(), Vec::new());
-    let mut kept = prefix::find(core, &checkpoint, &logs, &pin)?;
+    let mut kept = prefix::find(versions, salvages, &checkpoint, &logs, &pin)?;
     let mut given_up = Vec::new();
     let behind =
         |writer: usize| logs[writer].range(Mark::from_word(checkpoint.marks[writer]).sequence..).count() as u64;
     let (mut done, of) = (0, (0..WRITERS).map(behind).sum());
     for (writer, pieces) in logs.iter().enumerate() {
         let at = Mark::from_word(checkpoint.marks[writer]);
-        let mut reading = Reading { core, pin: &pin, writer, pieces, at, link: checkpoint.links[writer] };
+        let mut reading = Reading { versions, salvages, pin: &pin, writer, pieces, at, link: checkpoint.links[writer] };
         while let Some(whole) = reading.next(&mut kept)? {
             if kept.drops(&whole.records[0]) {
                 break; // and with it all behind it
@@ -158,17 +159,16 @@ fn replay(core: &Core) -> Result<Vec<CutLog>> {
         if behind(writer) > 0 {
             core.options.progress.tell(Part::Logs, done, of);
         }
-        let mut log = core.versions.writers.get(writer).log.lock();
-        let durable = log.watermark.as_ref().map_or(Mark::START, |watermark| watermark.durable);
-        if durable > reading.at && !core.versions.skips(Step::Watermark) {
-            let proof = log.watermark.as_ref().map_or(0, Watermark::offset);
+        let mut log = versions.writers.get(writer).log.lock();
+        let (durable, proof) = log.watermark();
+        if durable > reading.at && !versions.skips(Step::Watermark) {
             reading.is_short(proof, &mut kept)?;
         } else if let Some(led) = proven[writer].filter(|led| *led >= reading.at)
-            && !core.versions.skips(Step::ReachIndex)
+            && !versions.skips(Step::ReachIndex)
         {
             reading.is_short(pieces.get(&led.sequence).map_or(0, |piece| piece.base + led.at), &mut kept)?;
         }
-        let dropped = core.options.salvage && kept.last < kept.durable && kept.is_cut(&reading)?;
+        let dropped = salvages && kept.last < kept.durable && kept.is_cut(&reading)?;
         if kept.given_up.contains(&writer) || dropped {
             given_up.push(reading.cut_off()?);
         }
@@ -184,64 +184,62 @@ fn replay(core: &Core) -> Result<Vec<CutLog>> {
         if kept.given_up.contains(&writer) {
             end = end.max(durable);
         } else if reading.at != at {
-            (log.end, log.durable) = (reading.at, reading.at); // flushed, and drained below
-            log.watermark.iter_mut().for_each(Watermark::is_due);
+            log.is_read(reading.at); // flushed, and drained below
         }
         log.stop(end, reading.link);
-        let clean = core.versions.pool().was_clean() || core.versions.skips(Step::FreshSegments);
+        let clean = versions.pool().was_clean() || versions.skips(Step::FreshSegments);
         if let Some(piece) = pieces.get(&reading.at.sequence).filter(|_| clean && last == reading.at.sequence) {
-            log.resume(&core.versions.space, piece.segment, piece.limit);
+            log.resume(&versions.space, piece.segment, piece.limit);
         }
     }
     drop(pin);
     core.persistence.restart(kept.last);
-    core.versions.concurrency.active.raise(clock);
+    versions.concurrency.active.raise(clock);
     core.maintenance.checkpointer().inherit(dead, tombstones);
     // A segment is free if nothing in it is live and its log does not go on there.
-    let current: Vec<Option<u32>> = (0..WRITERS).map(|w| core.versions.writers.get(w).log.lock().segment()).collect();
+    let current: Vec<Option<u32>> = (0..WRITERS).map(|w| versions.writers.get(w).log.lock().segment()).collect();
     let marks: Vec<Mark> = (0..WRITERS).map(|w| Mark::from_word(checkpoint.marks[w])).collect();
-    let keeps = |number: u32| match core.versions.space.used(number) {
+    let keeps = |number: u32| match versions.space.used(number) {
         Use::Log { writer, sequence, .. } => {
-            core.versions.space.live(number) > 0
+            versions.space.live(number) > 0
                 || current[writer] == Some(number)
                 // It may hold transactions that supersede what the checkpoint leads to.
-                || sequence >= marks[writer].sequence && holds_records(core, number)
+                || sequence >= marks[writer].sequence && holds_records(versions, number)
         }
         Use::Nodes => core.maintenance.checkpointer().nodes.has_segment(number),
         _ => false,
     };
-    let kept: Vec<bool> = (0..core.versions.space.count()).map(keeps).collect();
+    let kept: Vec<bool> = (0..versions.space.count()).map(keeps).collect();
     let mut kept_here = false;
-    let kept: Vec<bool> = (0..core.versions.space.count())
+    let kept: Vec<bool> = (0..versions.space.count())
         .map(|n| {
             // Further segments of a long record go with its first.
-            kept_here = if core.versions.space.used(n) == Use::More { kept_here } else { kept[n as usize] };
+            kept_here = if versions.space.used(n) == Use::More { kept_here } else { kept[n as usize] };
             kept_here
         })
         .collect();
-    if !core.versions.pool().is_read_only() && !core.versions.pool().was_clean() {
+    if !versions.pool().is_read_only() && !versions.pool().was_clean() {
         // What is not kept is in no log any more: its next owner could supply just what half of a record there lacks.
-        for number in (0..core.versions.space.count()).filter(|number| !kept[*number as usize]) {
-            let leftover = matches!(core.versions.space.used(number), Use::Log { writer, sequence, .. } if sequence >= marks[writer].sequence);
-            if leftover && !core.versions.skips(Step::ClearLeftovers) {
-                core.versions.space.clear_word(number)?;
+        for number in (0..versions.space.count()).filter(|number| !kept[*number as usize]) {
+            let leftover = matches!(versions.space.used(number), Use::Log { writer, sequence, .. } if sequence >= marks[writer].sequence);
+            if leftover && !versions.skips(Step::ClearLeftovers) {
+                versions.space.clear_word(number)?;
             }
         }
-        if !core.versions.skips(Step::PersistRead) {
+        if !versions.skips(Step::PersistRead) {
             // The records are flushed already. All of this must be persistent before anybody sees it.
-            core.versions.space.flush_table()?;
-            core.versions.pool().drain()?;
+            versions.space.flush_table()?;
+            versions.pool().drain()?;
         }
     }
-    core.versions.space.set_free(|number| !kept[number as usize]);
+    versions.space.set_free(|number| !kept[number as usize]);
     Ok(given_up)
 }
 
 /// Whether a log's segment begins with a whole record.
-fn holds_records(core: &Core, number: u32) -> bool {
-    let Use::Log { writer, sequence, .. } = core.versions.space.used(number) else { return false };
-    let at = core.versions.space.offset(number);
-    let record = Record::at(Claim::Opening, core, core.versions.pool(), at);
-    record
-        .is_ok_and(|record| record.is_checksummed(core.versions.medium.key(), checksum::location(at, writer, sequence)))
+fn holds_records(versions: &Versions, number: u32) -> bool {
+    let Use::Log { writer, sequence, .. } = versions.space.used(number) else { return false };
+    let at = versions.space.offset(number);
+    let record = Record::at(Claim::Opening, versions, versions.pool(), at);
+    record.is_ok_and(|record| record.is_checksummed(versions.medium.key(), checksum::location(at, writer, sequence)))
 }

@@ -36,7 +36,7 @@ pub(crate) struct Space {
     short: AtomicBool,
     urgent: AtomicBool,
     /// Bytes of versions that were superseded, and that may still be read, at the last checkpoint.
-    pub(crate) held: AtomicU64,
+    held: AtomicU64,
     /// Segments that were never used: the first one in the upper half, how many in the lower.
     fresh: AtomicU64,
     /// Fewer are free than there should be ahead of those who will ask.
@@ -197,6 +197,15 @@ impl Space {
 
     pub(crate) fn live(&self, number: u32) -> u64 {
         self.segment(number).live.load(Relaxed)
+    }
+
+    /// Bytes of versions that were superseded, and that may still be read, as of the last checkpoint.
+    pub(crate) fn held(&self) -> u64 {
+        self.held.load(Relaxed)
+    }
+
+    pub(crate) fn set_held(&self, bytes: u64) {
+        self.held.store(bytes, Relaxed);
     }
 
     /// Forgets what is live.

@@ -62,9 +62,9 @@ pub(crate) struct Log {
     /// Where the segment is that it fills; 0 before the first.
     base: u64,
     segment: u32,
-    pub(crate) sequence: u32,
+    sequence: u32,
     /// Where the next transaction goes, in the segment.
-    pub(crate) at: u64,
+    at: u64,
     /// Bytes in it; none before the first.
     limit: u64,
     /// What it is for: the needs that may take what is free, down to what it was taken from. New data, say, do not go where a deletion was given room.
@@ -72,26 +72,26 @@ pub(crate) struct Log {
     /// The bytes of it that are for all: as many as there are, or none.
     open: u64,
     /// Of the last transaction in it.
-    pub(crate) link: u16,
+    link: u16,
     /// Behind the last transaction of this session, and behind the last one of it that is known to be durable.
-    pub(crate) end: Mark,
-    pub(crate) durable: Mark,
+    end: Mark,
+    durable: Mark,
     /// What the last force found behind the last transaction, and that one's number.
-    pub(super) forcing: (Mark, u64),
+    forcing: (Mark, u64),
     /// None in a store of format 1.
-    pub(crate) watermark: Option<Watermark>,
+    watermark: Option<Watermark>,
     /// The number of its last commit, if they have any.
-    pub(crate) number_drawn: u64,
+    number_drawn: u64,
     /// Runs that are not flushed: see `durable`.
-    pub(crate) unforced: Vec<Run>,
+    unforced: Vec<Run>,
     /// Segments begun, first and number, of which the table on media may not yet say so: the transaction that began them may have turned back, or be gone.
-    pub(crate) unnamed: Vec<(u32, u32)>,
+    unnamed: Vec<(u32, u32)>,
     /// Versions that nothing will need once they are out of reach.
-    pub(crate) dead: Vec<Dead>,
+    dead: Vec<Dead>,
     /// Tombstones.
-    pub(crate) tombstones: Vec<Tombstone>,
+    tombstones: Vec<Tombstone>,
     /// Bytes written that are not told yet: see `Checkpointing::account`.
-    pub(super) untold: u64,
+    untold: u64,
 }
 
 /// A version that was superseded.
@@ -146,6 +146,23 @@ impl Log {
             tombstones: Vec::new(),
             untold: 0,
         }
+    }
+
+    // ---- what opening finds ----------------------------------------------------------------------------------
+
+    pub(crate) fn set_watermark(&mut self, watermark: Option<Watermark>) {
+        self.watermark = watermark;
+    }
+
+    /// How far its watermark says that it was durable, and where that is said.
+    pub(crate) fn watermark(&self) -> (Mark, u64) {
+        self.watermark.as_ref().map_or((Mark::START, 0), |watermark| (watermark.durable, watermark.offset()))
+    }
+
+    /// Everything before this was read, and is durable before the store is used.
+    pub(crate) fn is_read(&mut self, through: Mark) {
+        (self.end, self.durable) = (through, through);
+        self.watermark.iter_mut().for_each(Watermark::is_due);
     }
 
     /// Recovery found the end here. What comes next goes to a new segment: behind the end there may be half of a record, for which a new one at its offset, half
@@ -272,6 +289,12 @@ impl Log {
         Ok(())
     }
 
+    /// What the next transaction keeps of the last one.
+    #[inline]
+    pub(crate) fn link(&self) -> u16 {
+        self.link
+    }
+
     /// Before a drain behind which records in these segments count.
     #[inline]
     pub(crate) fn name_segments(&self, space: &Space) -> Result<()> {
@@ -281,8 +304,22 @@ impl Log {
         Ok(())
     }
 
-    /// The transaction is in the log.
-    pub(crate) fn advance(&mut self, space: &Space, last: Run, bytes: u64) {
+    /// That drain was.
+    #[inline]
+    pub(crate) fn segments_are_named(&mut self) {
+        self.unnamed.clear();
+    }
+
+    /// A transaction is in the log, in these runs; `link` is what the next one keeps of it.
+    #[inline]
+    pub(crate) fn advance(&mut self, space: &Space, runs: &[Run], bytes: usize, link: u16) {
+        self.link = link;
+        if let Some(last) = runs.last() {
+            self.advance_to(space, *last, bytes as u64);
+        }
+    }
+
+    fn advance_to(&mut self, space: &Space, last: Run, bytes: u64) {
         self.untold += bytes;
         let end = (last.offset + last.len as u64 - self.base).next_multiple_of(LINE);
         // Where recovery stands when it has read it.
@@ -306,16 +343,62 @@ impl Log {
         self.durable = self.end;
     }
 
-    /// Before a drain that makes everything in it durable, for commits that returned before; they are counted. Everything through number `forced` is.
-    pub(crate) fn force(&mut self, pool: &Pool, key: &ChecksumKey, forced: u64) -> Result<()> {
+    // ---- commits that return before their barrier ------------------------------------------------------------
+
+    /// The number of the commit that is about to be in the log.
+    pub(crate) fn draw(&mut self, number: u64) {
+        self.number_drawn = number;
+    }
+
+    /// The number of its last commit, if they have any.
+    pub(crate) fn number(&self) -> u64 {
+        self.number_drawn
+    }
+
+    /// A run of that commit is stored, and not flushed.
+    pub(crate) fn leave(&mut self, run: Run) {
+        self.unforced.push(run);
+    }
+
+    /// All of it is stored.
+    pub(crate) fn is_left(&mut self) {
+        if let Some(watermark) = &mut self.watermark {
+            watermark.count(1);
+        }
+    }
+
+    /// Before a drain that makes everything in it durable, for commits that returned before; they are counted. Everything through number `forced` is. Returns what is
+    /// to be flushed before: runs, and segments that the table is to name.
+    pub(crate) fn force(&mut self, pool: &Pool, key: &ChecksumKey, forced: u64) -> Result<(Vec<Run>, Vec<(u32, u32)>)> {
         let (end, number) = self.forcing;
         if number <= forced {
             self.durable = self.durable.max(end);
         }
         self.forcing = (self.end, self.number_drawn);
-        let durable = self.durable;
-        self.watermark.as_mut().map_or(Ok(()), |watermark| watermark.follow(pool, key, durable, 0))
+        if let Some(watermark) = &mut self.watermark {
+            watermark.follow(pool, key, self.durable, 0)?;
+        }
+        Ok((std::mem::take(&mut self.unforced), std::mem::take(&mut self.unnamed)))
     }
+
+    // ---- what it superseded ----------------------------------------------------------------------------------
+
+    #[inline]
+    pub(crate) fn supersede(&mut self, dead: Dead) {
+        self.dead.push(dead);
+    }
+
+    pub(crate) fn bury(&mut self, tombstone: Tombstone) {
+        self.tombstones.push(tombstone);
+    }
+
+    /// For a checkpoint, which has the index as it is by now.
+    pub(crate) fn take_superseded(&mut self, dead: &mut Vec<Dead>, tombstones: &mut Vec<Tombstone>) {
+        dead.append(&mut self.dead);
+        tombstones.append(&mut self.tombstones);
+    }
+
+    // ---- segments --------------------------------------------------------------------------------------------
 
     /// Where the next record can go: nothing follows one that has segments of its own, so that each byte in use belongs to the segment it is counted in.
     fn behind(&self, space: &Space, at: u64) -> u64 {

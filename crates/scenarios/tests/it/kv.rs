@@ -362,7 +362,7 @@ const REDUNDANT: &[missed::Redundant] = &[
     ),
     (
         "prefix.rs",
-        "self.core.versions.pool().flush(record.offset, WORD)?;",
+        "self.versions.pool().flush(record.offset, WORD)?;",
         "to leave the erasing out altogether is missed (`EraseDropped`); a crash that brings back just this line, after the number was drawn again, is not reached",
     ),
     ("create.rs", "cell.clear()?;", "the first checkpoint is written there next, and has a barrier of its own"),
