@@ -17,11 +17,10 @@
 //! | `txn` | transactions; trying again until they commit; commits that are awaited |
 //! | `core` | what all handles share: the parts below, and no more |
 //! | `commit` | timestamp, validation, **one barrier**, publication; a put by itself (`lone`); a store that is full (`room`, `shortage`) |
-//! | `maintenance` | checkpoints: when one is due; the index on media follows; versions move together, and segments become free |
+//! | `maintenance` | checkpoints: when one is due; what one leaves to the next; nodes on media; the index on media follows; versions move together, and segments become free |
 //! | `durable` | when commits are durable: at once, bounded, of a group, or in a log with copies |
 //! | `scan` | ranges, leaf by leaf |
 //! | `versions` | the versions of all keys: the parts below together; how a key is read, and what stands in a log |
-//! | `checkpoint` | nodes on media, and what one checkpoint leaves to the next |
 //! | `writers` | what a transaction writes, in memory (`work`), and the log it goes to (`writer`) |
 //! | `space`, `index` | segments: taken, freed, kept back; from keys to their newest versions, in memory |
 //! | `options`, `copies` | what a store is opened with |
@@ -64,7 +63,7 @@
 //! | `commit/barrier` | checksums; `raw` stores the records past the cache; **the one barrier** |
 //! | `commit/publish` | `index` is led to the new version; the old one waits in the writer's list |
 //! | `isolation/order` | readers see it when all before it are published; then `put` returns |
-//! | `upkeep/background`, `maintenance/checkpoint` | later: the leaf goes to media, in a node of `checkpoint/nodes`; the old version's space is free |
+//! | `upkeep/background`, `maintenance/checkpoint` | later: the leaf goes to media, in a node of `maintenance/nodes`; the old version's space is free |
 //!
 //! In memory `commit/lone` does all from the lock to the index by itself.
 //!
@@ -176,7 +175,6 @@
 #![cfg_attr(not(feature = "replication"), allow(dead_code))]
 
 mod bulk;
-mod checkpoint;
 mod commit;
 mod copies;
 mod core;

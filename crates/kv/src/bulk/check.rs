@@ -112,7 +112,7 @@ impl Store {
             for problem in checked.problems {
                 if let Some(word) = core.versions.index.forget(&pin, &problem.leaf.0, problem.offset) {
                     let unlinked = core.versions.now();
-                    core.maintenance.checkpointer().unripe.push(Dead { word, unlinked });
+                    core.maintenance.retire(Dead { word, unlinked });
                 }
                 dropped.push(problem);
             }

@@ -13,13 +13,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use pmem::sync::switch_point;
 
 use crate::Step;
-use crate::checkpoint::checkpointer::{Checkpointer, Gathered, List};
-use crate::checkpoint::nodes;
 use crate::error::Result;
 use crate::index::NO_NODE;
 use crate::isolation::active::Pin;
 use crate::maintenance::Checkpointing;
+use crate::maintenance::checkpointer::{Checkpointer, Gathered, List};
 use crate::maintenance::due::Lag;
+use crate::maintenance::nodes;
 use crate::media::checkpoint::{Checkpoint, WRITERS};
 use crate::media::mark::Mark;
 use crate::media::node::{self, CHUNK, FANOUT, FENCE_INLINE, Node, ROOT};

@@ -7,11 +7,11 @@ use std::ops::ControlFlow;
 
 use pmem::sync::{OwnMutex, OwnMutexGuard};
 
-use crate::checkpoint::checkpointer::Checkpointer;
 use crate::error::Result;
 use crate::isolation::active::Pin;
 use crate::isolation::locks::Tried;
 use crate::maintenance::Checkpointing;
+use crate::maintenance::checkpointer::Checkpointer;
 use crate::media::checkpoint::WRITERS;
 use crate::media::header::{self, FIRST, GRAIN, MOVED};
 use crate::media::record::{self, Record};

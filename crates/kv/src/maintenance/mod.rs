@@ -1,21 +1,24 @@
 //! Checkpoints, and what moves with them.
 
 mod checkpoint;
+pub(crate) mod checkpointer;
 mod compact;
 mod due;
 mod neighbours;
+pub(crate) mod nodes;
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use pmem::sync::{Mutex, MutexGuard};
 
-use crate::checkpoint::checkpointer::Checkpointer;
 use crate::durable::Persistence;
 use crate::options::Options;
 use crate::space::Space;
 use crate::threads::signal::Signal;
 use crate::versions::Versions;
+use crate::writers::writer::Dead;
+use checkpointer::Checkpointer;
 use due::Due;
 
 /// What checkpoints keep from one to the next, and when the next one is due.
@@ -49,6 +52,11 @@ impl Maintenance {
     /// What the last checkpoint has left to the next. No checkpoint is made while the caller has it.
     pub(crate) fn checkpointer(&self) -> MutexGuard<'_, Checkpointer> {
         self.checkpointer.lock()
+    }
+
+    /// A version that the index does not lead to any more: it is freed when no checkpoint does.
+    pub(crate) fn retire(&self, dead: Dead) {
+        self.checkpointer.lock().unripe.push(dead);
     }
 
     /// Says how many nodes there are, for the reserve, which keeps room for them.

@@ -5,11 +5,11 @@
 //! of 16.
 
 use crate::Step;
-use crate::checkpoint::checkpointer::Checkpointer;
 use crate::error::Result;
 use crate::index::{Listed, SHORT};
 use crate::isolation::active::Pin;
 use crate::maintenance::Checkpointing;
+use crate::maintenance::checkpointer::Checkpointer;
 use crate::maintenance::compact::TOGETHER;
 use crate::media::record::Record;
 use crate::raw::Claim;

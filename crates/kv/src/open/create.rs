@@ -2,13 +2,13 @@
 
 use pmem::{Area, Pool, Region};
 
-use crate::checkpoint::checkpointer::Checkpointer;
 use crate::core::Core;
 use crate::durable::Persistence;
 use crate::error::{Error, Result};
 use crate::index::Index;
 use crate::isolation::Concurrency;
 use crate::maintenance::Maintenance;
+use crate::maintenance::checkpointer::Checkpointer;
 use crate::media::cell::{Cell, PAGE};
 use crate::media::checkpoint::{Checkpoint, FORMAT, FORMAT_1, WRITERS};
 use crate::media::regions::{NAME, REGION_KIND, TABLE};
@@ -154,7 +154,7 @@ mod tests {
                     store.abandon()
                 }
                 store = options.open(&path).unwrap();
-                assert_eq!(store.core.maintenance.checkpointer().cell.get().format, FORMAT_1);
+                assert_eq!(store.core.maintenance.checkpointer().checkpoint().format, FORMAT_1);
                 assert!((0..=n).all(|n| store.get(&n.to_be_bytes()).unwrap() == Some(vec![n as u8; 50])), "{n}");
             }
         }
@@ -162,7 +162,7 @@ mod tests {
         let backup = dir.path().join("backup");
         assert_eq!(store.backup(&backup).unwrap().pairs, 300);
         let copy = options.open(&backup).unwrap();
-        assert_eq!(copy.core.maintenance.checkpointer().cell.get().format, FORMAT);
+        assert_eq!(copy.core.maintenance.checkpointer().checkpoint().format, FORMAT);
         assert!(copy.check(|_| ()).unwrap().is_sound());
         assert_eq!(copy.get(&7_u32.to_be_bytes()).unwrap(), Some(vec![7; 50]));
     }

@@ -3,10 +3,10 @@
 use pmem::Pool;
 
 use crate::Step;
-use crate::checkpoint::checkpointer::{Checkpointer, List};
-use crate::checkpoint::nodes::{self, Nodes};
 use crate::error::{Error, Result};
 use crate::index::{Index, SLOTS};
+use crate::maintenance::checkpointer::Checkpointer;
+use crate::maintenance::nodes;
 use crate::media::checkpoint::Checkpoint;
 use crate::media::key;
 use crate::media::mark::Mark;
@@ -37,7 +37,7 @@ pub(super) fn load(
     // Of the root that was read last: where it is, what it says of those it names, and their checksums, but for that of the next one.
     let mut before: Option<(u32, u64, Vec<u64>)> = None;
     while root != 0 {
-        take(&mut checkpointer.nodes, space, root, 1)?;
+        take(checkpointer, space, root, 1)?;
         let (node, _) = nodes::read(pool, key, space, root, ROOT)?;
         match before.take() {
             None if proves && node.checksum != checkpoint.root_checksum => return Err(stale(space, root)),
@@ -49,11 +49,11 @@ pub(super) fn load(
             }
             _ => {}
         }
-        checkpointer.roots.push(root);
+        checkpointer.find_root(root);
         let mut list_checksums = Vec::with_capacity(FANOUT);
         let of_root = node;
         for list in of_root.numbers() {
-            take(&mut checkpointer.nodes, space, list, 1)?;
+            take(checkpointer, space, list, 1)?;
             let (node, _) = nodes::read(pool, key, space, list, CHUNK)?;
             let (list_checksum, children) = (node.checksum, node.children);
             list_checksums.push(list_checksum);
@@ -72,21 +72,19 @@ pub(super) fn load(
                     return Err(damaged(space, *number, "its first key is out of order"));
                 }
                 let span = Node::span(fence.len());
-                take(&mut checkpointer.nodes, space, *number, span)?;
-                if span > 1 {
-                    checkpointer.long.insert(*number, span);
-                }
+                take(checkpointer, space, *number, span)?;
                 entries += u64::from(node.count);
                 chunk.push((fence.clone(), load_leaf(pool, options, space, index, checkpointer, *number, &node)?));
                 checksums.push(node.checksum);
                 last = Some(fence);
             }
-            let Some(first) = numbers.first() else { return Err(damaged(space, list, "it is empty")) };
+            if numbers.is_empty() {
+                return Err(damaged(space, list, "it is empty"));
+            }
             if proves && children != Node::children(key, CHUNK, checksums.into_iter()) {
                 return Err(stale(space, list));
             }
-            let list = List { leaves: numbers.clone(), children, node: list, checksum: list_checksum };
-            checkpointer.chunks.insert(*first, list);
+            checkpointer.find_list(list, numbers, children, list_checksum);
             chunks.push(chunk);
             options.progress.tell(Part::Index, entries, checkpoint.entries.max(entries));
         }
@@ -102,7 +100,7 @@ pub(super) fn load(
     if chunks.is_empty() {
         return Err(damaged(space, checkpoint.root, "it is empty"));
     }
-    index.load(chunks, entries - checkpointer.left_out);
+    index.load(chunks, entries - checkpointer.left_out());
     Ok(())
 }
 
@@ -124,7 +122,7 @@ fn load_leaf(
         };
         let before = words.len();
         words.retain(is_known);
-        checkpointer.left_out += (before - words.len()) as u64;
+        checkpointer.leave_out((before - words.len()) as u64);
     }
     for word in words.iter().copied() {
         let segment = space.number(word.offset()).map(|segment| (segment, space.used(segment)));
@@ -132,13 +130,12 @@ fn load_leaf(
             return Err(damaged(space, number, "it leads to a place that is in no log"));
         };
         let mark = Mark { sequence, at: word.offset() - space.offset(segment) };
-        let proven = &mut checkpointer.proven[writer];
-        *proven = (*proven).max(Some(mark));
+        checkpointer.find_reached(writer, mark);
         space.add_live(segment, word.space());
         if word.is_tombstone() {
             // One that cannot be read stays.
             if let Ok(record) = Record::at(Claim::Opening, pool, pool, word.offset()) {
-                checkpointer.tombstones.push(Tombstone {
+                checkpointer.find_tombstone(Tombstone {
                     key: record.key().into(),
                     word,
                     ts: record.header.ts,
@@ -160,10 +157,10 @@ fn load_leaf(
     Ok(leaf)
 }
 
-fn take(nodes: &mut Nodes, space: &Space, number: u32, count: u32) -> Result<()> {
+fn take(checkpointer: &mut Checkpointer, space: &Space, number: u32, count: u32) -> Result<()> {
     let per = node::per_segment(space.segment_bytes);
     let exists = number / per < space.count() && space.used(number / per) == Use::Nodes;
-    if exists && nodes.mark(space, number, count) {
+    if exists && checkpointer.find_node(space, number, count) {
         Ok(())
     } else {
         Err(damaged(space, number, "what leads to it leads nowhere, or twice to one place"))

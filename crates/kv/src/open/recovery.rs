@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use pmem::Pool;
 
 use crate::Step;
-use crate::checkpoint::checkpointer::Checkpointer;
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::index::Index;
+use crate::maintenance::checkpointer::Checkpointer;
 use crate::media::cell::{Cell, format, is_unmade};
 use crate::media::checkpoint::{FORMAT, WRITERS};
 use crate::media::mark::Mark;
@@ -86,14 +86,14 @@ pub(crate) fn open(pool: &Pool, options: &Options) -> Result<Core> {
     if checkpoint.root != 0 {
         match load::load(pool, &options, &space, &checkpoint, &mut checkpointer, &mut index) {
             Err(error @ Error::Damaged { .. }) if options.salvage && !pool.is_read_only() => {
-                (checkpointer, index) = (Checkpointer::new(checkpointer.cell), Index::new(pool));
+                (checkpointer, index) = (checkpointer.emptied(), Index::new(pool));
                 space.clear_live();
                 damaged = Some(error);
             }
             other => other?,
         }
     }
-    let left_out = checkpointer.left_out;
+    let left_out = checkpointer.left_out();
     let mut core = assemble(pool, &options, &checkpoint, index, space, (offset, checkpointer))?;
     if let Some(error) = &damaged {
         tracing::warn!(%error, "the index is made anew of what the logs have");
@@ -127,7 +127,7 @@ fn replay(core: &Core) -> Result<Vec<CutLog>> {
     }
     let (checkpoint, proven) = {
         let mut checkpointer = core.maintenance.checkpointer();
-        (checkpointer.cell.get(), std::mem::take(&mut checkpointer.proven))
+        (checkpointer.checkpoint(), checkpointer.take_proven())
     };
     let mut clock = checkpoint.clock;
     let pin = versions.pin()?;
@@ -206,7 +206,7 @@ fn replay(core: &Core) -> Result<Vec<CutLog>> {
                 // It may hold transactions that supersede what the checkpoint leads to.
                 || sequence >= marks[writer].sequence && holds_records(versions, number)
         }
-        Use::Nodes => core.maintenance.checkpointer().nodes.has_segment(number),
+        Use::Nodes => core.maintenance.checkpointer().has_nodes(number),
         _ => false,
     };
     let kept: Vec<bool> = (0..versions.space.count()).map(keeps).collect();

@@ -13,13 +13,13 @@ use crate::space::need::Need;
 
 /// Which nodes are in use.
 #[derive(Default)]
-pub(crate) struct Nodes {
+pub(super) struct Nodes {
     /// For each segment with nodes: a bit for each that is in use, and how many are.
     segments: BTreeMap<u32, Used>,
     /// Where to look first.
     hint: u32,
     /// What is in segments from here on is to move away.
-    pub(crate) far: Option<u32>,
+    pub(super) far: Option<u32>,
 }
 
 struct Used {
@@ -76,7 +76,7 @@ impl Used {
 
 impl Nodes {
     /// Notes that nodes are in use; false if one of them is already.
-    pub(crate) fn mark(&mut self, space: &Space, number: u32, count: u32) -> bool {
+    pub(super) fn mark(&mut self, space: &Space, number: u32, count: u32) -> bool {
         let per = per_segment(space.segment_bytes);
         let used = self.segments.entry(number / per).or_insert_with(|| Used::new(per));
         let at = number % per;
@@ -88,7 +88,7 @@ impl Nodes {
     }
 
     /// `count` nodes in a row, taken.
-    pub(crate) fn take(&mut self, space: &Space, count: u32) -> Result<u32> {
+    pub(super) fn take(&mut self, space: &Space, count: u32) -> Result<u32> {
         let per = per_segment(space.segment_bytes);
         let (segment, at) = (self.hint / per, self.hint % per);
         let far = self.far.unwrap_or(u32::MAX);
@@ -124,7 +124,7 @@ impl Nodes {
         Ok(number)
     }
 
-    pub(crate) fn free(&mut self, space: &Space, number: u32, count: u32) {
+    pub(super) fn free(&mut self, space: &Space, number: u32, count: u32) {
         let per = per_segment(space.segment_bytes);
         if let Some(used) = self.segments.get_mut(&(number / per)) {
             (number % per..number % per + count).for_each(|at| used.set(at, false));
@@ -132,12 +132,12 @@ impl Nodes {
     }
 
     /// Whether what is in a segment is to move away.
-    pub(crate) fn is_far(&self, segment: u32) -> bool {
+    pub(super) fn is_far(&self, segment: u32) -> bool {
         self.far.is_some_and(|far| segment >= far)
     }
 
     /// Whether a segment has nodes in use.
-    pub(crate) fn has_segment(&self, segment: u32) -> bool {
+    pub(super) fn has_segment(&self, segment: u32) -> bool {
         self.segments.contains_key(&segment)
     }
 
@@ -149,7 +149,7 @@ impl Nodes {
     }
 
     /// Gives segments back in which nothing is in use, but for one.
-    pub(crate) fn give_back(&mut self, space: &Space) {
+    pub(super) fn give_back(&mut self, space: &Space) {
         let empty: Vec<u32> = self.segments.iter().filter(|(_, used)| used.count == 0).map(|(s, _)| *s).collect();
         let kept = empty.iter().copied().find(|segment| !self.is_far(*segment));
         for segment in empty.into_iter().filter(|segment| Some(*segment) != kept) {
@@ -162,7 +162,7 @@ impl Nodes {
 }
 
 /// Writes a node, and the rest of its fence behind it; persistent after the next drain. Returns its checksum.
-pub(crate) fn write(
+pub(super) fn write(
     pool: &Pool,
     key: &ChecksumKey,
     space: &Space,
