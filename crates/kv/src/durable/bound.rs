@@ -106,11 +106,11 @@ impl Bound {
             return Ok(());
         }
         for writer in &writers.all {
-            let (waiting, unnamed) = writer.log.lock().force(pool, medium.key(), self.forced())?;
-            for (first, count) in unnamed {
+            let waiting = writer.log.lock().force(pool, medium.key(), self.forced())?;
+            for (first, count) in waiting.segments {
                 space.flush_words(first, count)?;
             }
-            for run in waiting {
+            for run in waiting.runs {
                 pool.flush(run.offset, run.len as u64)?;
             }
         }

@@ -99,7 +99,7 @@ impl Checkpointing<'_> {
         let (root, root_checksum) = self.write_roots(checkpointer, number, gathered)?;
         // What is in the leaves is durable before they are named.
         if !self.versions.skips(Step::ForceFirst) {
-            self.persistence.force(&self.versions)?;
+            self.persistence.force(self.versions)?;
         }
         let commit_number = self.persistence.forced();
         if !self.versions.skips(Step::CheckpointBarrier) {

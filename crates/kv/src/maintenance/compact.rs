@@ -215,7 +215,7 @@ impl<'c> Checkpointing<'c> {
     /// A log in which everything is durable: what is linked to that testifies to it.
     fn claim_forced(&self) -> Result<(usize, OwnMutexGuard<'_, Log>)> {
         loop {
-            self.persistence.force(&self.versions)?;
+            self.persistence.force(self.versions)?;
             let (writer, log) = self.versions.writers.claim();
             if log.number() <= self.persistence.forced() {
                 return Ok((writer, log));

@@ -112,6 +112,13 @@ pub(crate) struct Tombstone {
     pub(crate) unlinked: u64,
 }
 
+/// What of a log is not flushed.
+pub(crate) struct Waiting {
+    pub(crate) runs: Vec<Run>,
+    /// First and number of those that the table is to name.
+    pub(crate) segments: Vec<(u32, u32)>,
+}
+
 /// A run of the image, and where it goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
@@ -368,8 +375,8 @@ impl Log {
     }
 
     /// Before a drain that makes everything in it durable, for commits that returned before; they are counted. Everything through number `forced` is. Returns what is
-    /// to be flushed before: runs, and segments that the table is to name.
-    pub(crate) fn force(&mut self, pool: &Pool, key: &ChecksumKey, forced: u64) -> Result<(Vec<Run>, Vec<(u32, u32)>)> {
+    /// to be flushed before.
+    pub(crate) fn force(&mut self, pool: &Pool, key: &ChecksumKey, forced: u64) -> Result<Waiting> {
         let (end, number) = self.forcing;
         if number <= forced {
             self.durable = self.durable.max(end);
@@ -378,7 +385,7 @@ impl Log {
         if let Some(watermark) = &mut self.watermark {
             watermark.follow(pool, key, self.durable, 0)?;
         }
-        Ok((std::mem::take(&mut self.unforced), std::mem::take(&mut self.unnamed)))
+        Ok(Waiting { runs: std::mem::take(&mut self.unforced), segments: std::mem::take(&mut self.unnamed) })
     }
 
     // ---- what it superseded ----------------------------------------------------------------------------------
