@@ -33,7 +33,7 @@ pub(super) fn write(
     let known = Known { ts, generation: medium.generation(), link: Some(log.link()), behind: 0, number: order };
     let link = checksum(medium, work, &runs, 0, number, &known);
     let written = if persistence.is_numbered() {
-        log.draw(order.0);
+        log.set_number(order.0);
         store_unforced(medium, work, &runs, log).map(|()| log.advance(space, &runs, work.image.len(), link))
     } else {
         drain_into(medium, space, &work.image, &runs, link, log, 1)
@@ -99,8 +99,8 @@ pub(super) fn drain_into(
 fn store_unforced(medium: &Medium, work: &Work, runs: &[Run], log: &mut Log) -> Result<()> {
     for run in runs {
         raw::copy(Claim::Writer, medium.pool(), run.offset, &work.image[run.image..run.image + run.len])?;
-        log.leave(*run);
+        log.add_unforced(*run);
     }
-    log.is_left();
+    log.count_unforced();
     Ok(())
 }

@@ -43,7 +43,7 @@ pub(super) fn publish(
         if tombstone && versions.skips(Step::KeepTombstones) {
             versions.index.remove(pin, work.key(write), write.hash, word)?;
         } else if tombstone {
-            log.bury(Tombstone { key: work.key(write).into(), word, ts: header.ts, unlinked });
+            log.add_tombstone(Tombstone { key: work.key(write).into(), word, ts: header.ts, unlinked });
         }
     }
     Ok(())
@@ -58,7 +58,7 @@ pub(super) fn is_published(versions: &Versions, segment: u32, word: Word, old: W
     if versions.skips(Step::RetireBeforeFree) {
         free_at_once(versions, old);
     } else if !old.is_none() {
-        log.supersede(Dead { word: old, unlinked });
+        log.add_dead(Dead { word: old, unlinked });
     }
     unlinked
 }

@@ -31,7 +31,7 @@ pub(crate) struct Checkpointer {
     pub(super) rescue: bool,
     /// Nodes of the index in memory, and when they were replaced.
     pub(super) retired: Vec<(u64, Box<dyn Send>)>,
-    /// For each log, the last place that the checkpoint which was opened leads to: it was durable by then.
+    /// For each log, the last position that the checkpoint which was opened leads to: it was durable by then.
     proven: Vec<Option<Mark>>,
     /// Versions that salvaging has left out of it, since their keys are corrupt.
     left_out: u64,
@@ -93,7 +93,7 @@ impl Checkpointer {
     }
 
     /// So many nodes in a row, from this one on, are in use; false if one of them is already.
-    pub(crate) fn find_node(&mut self, space: &Space, number: u32, span: u32) -> bool {
+    pub(crate) fn load_node(&mut self, space: &Space, number: u32, span: u32) -> bool {
         if span > 1 {
             self.long.insert(number, span);
         }
@@ -101,23 +101,23 @@ impl Checkpointer {
     }
 
     /// The checkpoint's next node of the list of lists.
-    pub(crate) fn find_root(&mut self, node: u32) {
+    pub(crate) fn load_root(&mut self, node: u32) {
         self.roots.push(node);
     }
 
     /// The node with these leaves; with their checksum, and its own.
-    pub(crate) fn find_list(&mut self, node: u32, leaves: Vec<u32>, children: u64, checksum: u64) {
+    pub(crate) fn load_list(&mut self, node: u32, leaves: Vec<u32>, children: u64, checksum: u64) {
         if let Some(first) = leaves.first() {
             self.chunks.insert(*first, List { leaves, children, node, checksum });
         }
     }
 
-    pub(crate) fn find_tombstone(&mut self, tombstone: Tombstone) {
+    pub(crate) fn load_tombstone(&mut self, tombstone: Tombstone) {
         self.tombstones.push(tombstone);
     }
 
     /// The checkpoint leads to this position of a writer's log.
-    pub(crate) fn find_reached(&mut self, writer: usize, mark: Mark) {
+    pub(crate) fn load_reached(&mut self, writer: usize, mark: Mark) {
         let proven = &mut self.proven[writer];
         *proven = (*proven).max(Some(mark));
     }

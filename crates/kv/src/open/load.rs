@@ -49,7 +49,7 @@ pub(super) fn load(
             }
             _ => {}
         }
-        checkpointer.find_root(root);
+        checkpointer.load_root(root);
         let mut list_checksums = Vec::with_capacity(FANOUT);
         let of_root = node;
         for list in of_root.numbers() {
@@ -84,7 +84,7 @@ pub(super) fn load(
             if proves && children != Node::children(key, CHUNK, checksums.into_iter()) {
                 return Err(stale(space, list));
             }
-            checkpointer.find_list(list, numbers, children, list_checksum);
+            checkpointer.load_list(list, numbers, children, list_checksum);
             chunks.push(chunk);
             options.progress.tell(Part::Index, entries, checkpoint.entries.max(entries));
         }
@@ -130,12 +130,12 @@ fn load_leaf(
             return Err(damaged(space, number, "it leads to a place that is in no log"));
         };
         let mark = Mark { sequence, at: word.offset() - space.offset(segment) };
-        checkpointer.find_reached(writer, mark);
+        checkpointer.load_reached(writer, mark);
         space.add_live(segment, word.space());
         if word.is_tombstone() {
             // One that cannot be read stays.
             if let Ok(record) = Record::at(Claim::Opening, pool, pool, word.offset()) {
-                checkpointer.find_tombstone(Tombstone {
+                checkpointer.load_tombstone(Tombstone {
                     key: record.key().into(),
                     word,
                     ts: record.header.ts,
@@ -160,7 +160,7 @@ fn load_leaf(
 fn take(checkpointer: &mut Checkpointer, space: &Space, number: u32, count: u32) -> Result<()> {
     let per = node::per_segment(space.segment_bytes);
     let exists = number / per < space.count() && space.used(number / per) == Use::Nodes;
-    if exists && checkpointer.find_node(space, number, count) {
+    if exists && checkpointer.load_node(space, number, count) {
         Ok(())
     } else {
         Err(damaged(space, number, "what leads to it leads nowhere, or twice to one place"))

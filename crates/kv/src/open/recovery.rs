@@ -184,7 +184,7 @@ fn replay(core: &Core) -> Result<Vec<CutLog>> {
         if kept.given_up.contains(&writer) {
             end = end.max(durable);
         } else if reading.at != at {
-            log.is_read(reading.at); // flushed, and drained below
+            log.set_read(reading.at); // flushed, and drained below
         }
         log.stop(end, reading.link);
         let clean = versions.pool().was_clean() || versions.skips(Step::FreshSegments);

@@ -167,7 +167,7 @@ impl Log {
     }
 
     /// Everything before this was read, and is durable before the store is used.
-    pub(crate) fn is_read(&mut self, through: Mark) {
+    pub(crate) fn set_read(&mut self, through: Mark) {
         (self.end, self.durable) = (through, through);
         self.watermark.iter_mut().for_each(Watermark::is_due);
     }
@@ -353,7 +353,7 @@ impl Log {
     // ---- commits that return before their barrier ------------------------------------------------------------
 
     /// The number of the commit that is about to be in the log.
-    pub(crate) fn draw(&mut self, number: u64) {
+    pub(crate) fn set_number(&mut self, number: u64) {
         self.number_drawn = number;
     }
 
@@ -363,12 +363,12 @@ impl Log {
     }
 
     /// A run of that commit is stored, and not flushed.
-    pub(crate) fn leave(&mut self, run: Run) {
+    pub(crate) fn add_unforced(&mut self, run: Run) {
         self.unforced.push(run);
     }
 
     /// All of it is stored.
-    pub(crate) fn is_left(&mut self) {
+    pub(crate) fn count_unforced(&mut self) {
         if let Some(watermark) = &mut self.watermark {
             watermark.count(1);
         }
@@ -391,11 +391,11 @@ impl Log {
     // ---- what it superseded ----------------------------------------------------------------------------------
 
     #[inline]
-    pub(crate) fn supersede(&mut self, dead: Dead) {
+    pub(crate) fn add_dead(&mut self, dead: Dead) {
         self.dead.push(dead);
     }
 
-    pub(crate) fn bury(&mut self, tombstone: Tombstone) {
+    pub(crate) fn add_tombstone(&mut self, tombstone: Tombstone) {
         self.tombstones.push(tombstone);
     }
 
