@@ -45,7 +45,7 @@
 //! | `Maintenance` | the last checkpoint and what it left, when the next one is due, the signal for the background thread | `maintenance` |
 //! | `Shortage` | who was refused room in a full store, and whose turn it is | `commit/shortage` |
 //! | `Checkpointing` | none: it takes `Versions`, `Persistence`, `Maintenance` | `maintenance` |
-//! | `Committer` | none: it takes these and `Shortage` | `commit` |
+//! | `Committing` | none: it takes these and `Shortage` | `commit` |
 //!
 //! # One put
 //!

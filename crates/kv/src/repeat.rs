@@ -50,7 +50,7 @@ pub(crate) fn apply(core: &Core, record: &[u8], at: Lsn) -> Result<u64> {
         match apply_once(core, &commit) {
             Err(error @ Error::Full { .. }) if most > 0 => {
                 most -= 1;
-                if let Err(error) = core.committer().full_again(&mut tries, error, 0)
+                if let Err(error) = core.committing().full_again(&mut tries, error, 0)
                     && core.persistence.set_cornered(true)
                 {
                     return Err(error);

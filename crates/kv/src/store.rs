@@ -262,7 +262,7 @@ impl Store {
         let mut tried = crate::commit::room::Tried::default();
         loop {
             match once() {
-                Err(error @ Error::Full { .. }) => self.core.committer().full_again(&mut tried, error, 0)?,
+                Err(error @ Error::Full { .. }) => self.core.committing().full_again(&mut tried, error, 0)?,
                 other => return other,
             }
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pmem::sync::{OwnMutex, switch_point};
 
-use crate::commit::Committer;
+use crate::commit::Committing;
 use crate::commit::barrier::{checksum, drain_into};
 use crate::commit::publish::publish;
 use crate::commit::validate::Terms;
@@ -16,7 +16,7 @@ use crate::space::need::Need;
 use crate::writers::work::{Known, Work};
 use crate::writers::writer::{Log, Run};
 
-impl Committer<'_> {
+impl Committing<'_> {
     pub(super) fn commit_grouped(
         &self,
         pin: &Pin<'_>,

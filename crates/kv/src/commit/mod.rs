@@ -44,14 +44,14 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// What a commit takes of a store.
 #[derive(Clone, Copy)]
-pub(crate) struct Committer<'c> {
+pub(crate) struct Committing<'c> {
     versions: &'c Versions,
     persistence: &'c Persistence,
     maintenance: &'c Maintenance,
     shortage: &'c Shortage,
 }
 
-impl<'c> Committer<'c> {
+impl<'c> Committing<'c> {
     #[inline]
     pub(crate) fn new(
         versions: &'c Versions,

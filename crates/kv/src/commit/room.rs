@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use pmem::sync::OwnMutexGuard;
 
-use crate::commit::Committer;
+use crate::commit::Committing;
 use crate::error::{Error, Result};
 use crate::isolation::active::{Active, Pin};
 use crate::media::header::TOMBSTONE;
@@ -35,7 +35,7 @@ pub(crate) struct Tried {
     last: (u64, u64),
 }
 
-impl<'c> Committer<'c> {
+impl<'c> Committing<'c> {
     /// A log, with space reserved in it for what is written.
     #[inline]
     pub(super) fn find_room(&self, pin: &Pin<'_>, work: &mut Work) -> Result<(usize, OwnMutexGuard<'c, Log>)> {

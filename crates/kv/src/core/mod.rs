@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::{Arc, Weak};
 
-use crate::commit::{Committer, Shortage, lone};
+use crate::commit::{Committing, Shortage, lone};
 use crate::durable::Persistence;
 use crate::error::Result;
 use crate::maintenance::{Checkpointing, Maintenance};
@@ -19,7 +19,7 @@ use crate::versions::Versions;
 /// Stores that this process has opened.
 static OPENED: AtomicU64 = AtomicU64::new(0);
 
-/// The parts of a store; they are dropped in this order. What takes several of them is a part itself, or has those that it takes: see [`Committer`] and
+/// The parts of a store; they are dropped in this order. What takes several of them is a part itself, or has those that it takes: see [`Committing`] and
 /// [`Checkpointing`].
 pub(crate) struct Core {
     this: Weak<Self>,
@@ -86,8 +86,8 @@ impl Core {
 
     /// To commit.
     #[inline]
-    pub(crate) fn committer(&self) -> Committer<'_> {
-        Committer::new(&self.versions, &self.persistence, &self.maintenance, &self.shortage)
+    pub(crate) fn committing(&self) -> Committing<'_> {
+        Committing::new(&self.versions, &self.persistence, &self.maintenance, &self.shortage)
     }
 
     /// To make checkpoints.

@@ -54,7 +54,7 @@ impl Concurrency {
         pin: &Pin<'_>,
         check_usable: impl Fn() -> pmem::Result<()>,
     ) -> Result<Tried, Stop> {
-        self.locks.lock(hash, pin, &Waiting { concurrency: self, check_usable })
+        self.locks.lock(hash, pin, &Waiter { concurrency: self, check_usable })
     }
 
     #[inline]
@@ -87,12 +87,12 @@ impl Concurrency {
 }
 
 /// What a transaction that waits for a lock is told.
-struct Waiting<'c, F> {
+struct Waiter<'c, F> {
     concurrency: &'c Concurrency,
     check_usable: F,
 }
 
-impl<F: Fn() -> pmem::Result<()>> Around for Waiting<'_, F> {
+impl<F: Fn() -> pmem::Result<()>> Around for Waiter<'_, F> {
     fn active(&self) -> &Active {
         &self.concurrency.active
     }

@@ -69,7 +69,7 @@ where
                 key
             }
             Attempt::Full(error, bytes) => {
-                core.committer().full_again(&mut full, error, bytes)?;
+                core.committing().full_again(&mut full, error, bytes)?;
                 continue;
             }
             Attempt::TooMany(error) if !backoff.wait() => return Err(error.into()),

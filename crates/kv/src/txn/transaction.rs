@@ -486,7 +486,7 @@ impl<'s> Transaction<'s> {
             self.core.versions.index.check_memory(self.core.options.index_memory)?;
         }
         let terms = Terms { validate: self.level > Isolation::Snapshot, now: &self.now, follows: self.mode.follows };
-        let ts = self.core.committer().commit(&self.pin, work, terms)?;
+        let ts = self.core.committing().commit(&self.pin, work, terms)?;
         if self.names {
             self.core.note_types();
         }

@@ -113,7 +113,7 @@ pub(crate) struct Tombstone {
 }
 
 /// What of a log is not flushed.
-pub(crate) struct Waiting {
+pub(crate) struct Unforced {
     pub(crate) runs: Vec<Run>,
     /// First and number of those that the table is to name.
     pub(crate) segments: Vec<(u32, u32)>,
@@ -376,7 +376,7 @@ impl Log {
 
     /// Before a drain that makes everything in it durable, for commits that returned before; they are counted. Everything through number `forced` is. Returns what is
     /// to be flushed before.
-    pub(crate) fn force(&mut self, pool: &Pool, key: &ChecksumKey, forced: u64) -> Result<Waiting> {
+    pub(crate) fn force(&mut self, pool: &Pool, key: &ChecksumKey, forced: u64) -> Result<Unforced> {
         let (end, number) = self.forcing;
         if number <= forced {
             self.durable = self.durable.max(end);
@@ -385,7 +385,7 @@ impl Log {
         if let Some(watermark) = &mut self.watermark {
             watermark.follow(pool, key, self.durable, 0)?;
         }
-        Ok(Waiting { runs: std::mem::take(&mut self.unforced), segments: std::mem::take(&mut self.unnamed) })
+        Ok(Unforced { runs: std::mem::take(&mut self.unforced), segments: std::mem::take(&mut self.unnamed) })
     }
 
     // ---- what it superseded ----------------------------------------------------------------------------------
