@@ -7,6 +7,7 @@ mod bits;
 mod blocking;
 mod connection;
 mod decimal;
+mod docs;
 mod dump;
 mod functions;
 mod geo;

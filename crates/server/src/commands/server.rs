@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use super::flag::{self, ADMIN, CONNECTION, DANGEROUS, FAST, NO_MULTI};
-use super::{COMMANDS as ALL, Command, KeysAt, Outcome, SYNTAX, Stop, int, is, session};
+use super::{COMMANDS as ALL, Command, Outcome, SYNTAX, Stop, int, is, session};
 use crate::clock::now;
 use crate::config::{Eviction, Notify, Settings, SubscriberLimit};
 use crate::random::RandomSeed;
@@ -84,73 +84,26 @@ fn command(_: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome 
     match args.get(1) {
         _ if args.len() == 1 => {
             reply.array(ALL.len());
-            ALL.iter().for_each(|command| describe(command, reply));
+            ALL.iter().for_each(|command| super::docs::describe(command, reply));
         }
         o if is(o, "COUNT") => reply.int(ALL.len() as i64),
         o if is(o, "INFO") && args.len() == 2 => {
             reply.array(ALL.len());
-            ALL.iter().for_each(|command| describe(command, reply));
+            ALL.iter().for_each(|command| super::docs::describe(command, reply));
         }
         o if is(o, "INFO") => {
             reply.array(args.len() - 2);
-            for name in args.from(2) {
-                match super::find(name) {
-                    Some((_, command)) => describe(command, reply),
-                    None => reply.null_array(),
-                }
-            }
+            args.from(2).for_each(|name| super::docs::info(name, reply));
         }
         o if is(o, "LIST") => return super::listing::list(args, reply),
         o if is(o, "GETKEYS") && args.len() > 2 => return super::listing::keys(args, false, reply),
         o if is(o, "GETKEYSANDFLAGS") && args.len() > 2 => return super::listing::keys(args, true, reply),
-        o if is(o, "DOCS") => reply.map(0),
+        o if is(o, "DOCS") => super::docs::docs(args, reply),
         o => {
             return Err(format!("ERR unknown subcommand '{}'. Try COMMAND HELP.", o.escape_ascii()).into());
         }
     }
     Ok(())
-}
-
-fn describe(command: &Command, reply: &mut Reply) {
-    reply.array(10);
-    reply.bulk(command.name.as_bytes());
-    reply.int(command.arity.into());
-    let mut flags = Vec::new();
-    for (name, of) in [
-        ("write", flag::WRITE),
-        ("readonly", flag::READ),
-        ("fast", flag::FAST),
-        ("admin", flag::ADMIN),
-        ("blocking", flag::BLOCKING),
-        ("no_auth", flag::NO_AUTH),
-        ("no_multi", flag::NO_MULTI),
-        ("pubsub", flag::PUBSUB),
-    ] {
-        if command.is(of) {
-            flags.push(name);
-        }
-    }
-    if command.is(flag::SCRIPTING) && !matches!(command.name, "function" | "script") {
-        flags.extend(["noscript", "stale", "skip_monitor", "no_mandatory_keys"]);
-    }
-    if matches!(command.keys, KeysAt::Counted(_) | KeysAt::Stored(_) | KeysAt::Streams | KeysAt::Behind(..)) {
-        flags.push("movablekeys");
-    }
-    reply.array(flags.len());
-    flags.iter().for_each(|name| reply.simple(name));
-    let (first, last, step) = match command.keys {
-        KeysAt::None => (0, 0, 0),
-        KeysAt::Range(first, last, step) => (first as i64, last.into(), step as i64),
-        KeysAt::Stored(at) => (at as i64 - 1, at as i64 - 1, 1),
-        KeysAt::Behind(..) => (1, 1, 1),
-        KeysAt::Counted(_) | KeysAt::Streams => (0, 0, 0),
-    };
-    [first, last, step].into_iter().for_each(|number| reply.int(number));
-    let categories: Vec<_> = flag::CATEGORIES.iter().filter(|category| command.is(category.1)).collect();
-    reply.array(categories.len() + 1);
-    categories.iter().for_each(|category| reply.simple(&format!("@{}", category.0)));
-    reply.simple(if command.is(flag::FAST) { "@fast" } else { "@slow" });
-    (0..3).for_each(|_| reply.array(0)); // tips, key specifications, subcommands
 }
 
 // ---- CONFIG -------------------------------------------------------------------------------------------------------

@@ -232,3 +232,89 @@ fn what_looks_into_the_server_is_refused_or_answered_as_by_redis() {
         }
     });
 }
+
+/// Texts for people, which are this server's own.
+const OWN_WORDS: [&[u8]; 4] = [b"summary", b"complexity", b"history", b"notes"];
+/// These take an option that Redis 7.0 has not.
+const LONGER: [&str; 2] = ["zrank", "zrevrank"];
+
+/// What is told of commands, without texts for people and second names that are not `known`, and in one order where none is meant.
+fn facts(value: &Value, known: &BTreeSet<Value>) -> Value {
+    let is_known = |name: &Value| match name {
+        Value::Bulk(text) => !text.contains(&b'|') || known.contains(name),
+        _ => true,
+    };
+    match value {
+        Value::Many('%', items) => {
+            let pairs = items.chunks(2).filter(|pair| {
+                let is_text = matches!(&pair[0], Value::Bulk(name) if OWN_WORDS.contains(&name.as_slice()));
+                !is_text && is_known(&pair[0])
+            });
+            let mut pairs: Vec<Vec<Value>> = pairs.map(|pair| vec![pair[0].clone(), facts(&pair[1], known)]).collect();
+            pairs.sort();
+            Value::Many('%', pairs.concat())
+        }
+        Value::Many(kind, items) => {
+            let first = |item: &Value| if let Value::Many(_, fields) = item { fields.first().cloned() } else { None };
+            let is_named = |item: &Value| matches!(first(item), Some(Value::Bulk(name)) if name.contains(&b'|'));
+            let no_order = *kind == '~' || items.iter().any(is_named);
+            let items = items.iter().filter(|item| first(item).is_none_or(|name| is_known(&name)));
+            let mut items: Vec<Value> = items.map(|item| facts(item, known)).collect();
+            if no_order {
+                items.sort();
+            }
+            Value::Many(*kind, items)
+        }
+        other => other.clone(),
+    }
+}
+
+#[test]
+fn commands_are_described_as_redis_does() {
+    with_both(|both| {
+        let lists = both.each_mut().map(|client| {
+            client.ask("HELLO 3");
+            let Value::Many(_, names) = client.ask("COMMAND LIST") else { panic!("no list") };
+            names.into_iter().collect::<BTreeSet<Value>>()
+        });
+        let known: BTreeSet<Value> = lists[0].intersection(&lists[1]).cloned().collect();
+        assert!(known.len() > 280, "{}", known.len());
+        for name in &known {
+            let Value::Bulk(name) = name else { panic!("{name:?}") };
+            let name = String::from_utf8(name.clone()).unwrap();
+            for line in [format!("COMMAND DOCS {name}"), format!("COMMAND INFO {}", name.to_uppercase())] {
+                let answers = both.each_mut().map(|client| client.ask(&line));
+                let [theirs, mut ours] = answers.map(|answer| facts(&answer, &known));
+                if LONGER.contains(&&*name)
+                    && let Value::Many(_, all) = &mut ours
+                    && let Some(Value::Many(_, fields)) = all.first_mut()
+                    && let Some(arity) = fields.get_mut(1)
+                {
+                    *arity = Value::Line(':', "3".to_owned());
+                }
+                assert_eq!(ours, theirs, "{line}");
+            }
+        }
+        // All at once, names that are not there, and with version 2.
+        let count = |value: &Value| if let Value::Many(_, all) = value { all.len() } else { 0 };
+        let all = both.each_mut().map(|client| count(&client.ask("COMMAND DOCS")));
+        assert!(all[1] > 440 && all[0] >= all[1], "{all:?}");
+        for version in ["HELLO 3", "HELLO 2"] {
+            for line in [
+                version,
+                "COMMAND DOCS nosuch get|set",
+                "COMMAND INFO nosuch get|set config|nosuch |",
+                "COMMAND INFO append",
+                "COMMAND INFO get",
+                "COMMAND INFO config|get config|get",
+            ] {
+                let [theirs, ours] = both.each_mut().map(|client| client.ask(line));
+                if !line.starts_with("HELLO") {
+                    assert_eq!(ours, theirs, "{line}");
+                }
+            }
+        }
+        let [theirs, ours] = both.each_mut().map(|client| count(&client.ask("COMMAND DOCS get nosuch get")));
+        assert_eq!(ours, theirs);
+    });
+}
