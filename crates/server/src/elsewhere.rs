@@ -50,7 +50,7 @@ pub(crate) async fn on_a_thread(shared: &Arc<Shared>, recorder: &Recorder, mut w
     let (shared, commands) = (shared.clone(), recorder.calls.len());
     let run = tokio::task::spawn_blocking(move || {
         // Counters have one writer: this thread's are added there.
-        let own = Recorder::new(commands);
+        let own = Recorder::new(commands, 0);
         crate::script::apart(|| run_at_once(&shared, &own, &mut *work));
         (work, own)
     });

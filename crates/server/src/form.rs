@@ -141,24 +141,53 @@ impl Form {
 
 /// The forms of all commands, in order of their names: a command's number is its place.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Catalogue(Vec<&'static Form>);
+pub(crate) struct Catalogue {
+    forms: Vec<&'static Form>,
+    /// Of each: where the times of its second names begin, behind those of all commands.
+    seconds: Vec<usize>,
+    times: usize,
+}
 
 impl Catalogue {
     /// Of forms in order of their names.
     pub(crate) fn new(forms: impl Iterator<Item = &'static Form>) -> Self {
-        Self(forms.collect())
+        let forms: Vec<_> = forms.collect();
+        let (mut seconds, mut times) = (Vec::new(), forms.len());
+        for form in &forms {
+            seconds.push(times);
+            times += form.second_names().count();
+        }
+        Self { forms, seconds, times }
+    }
+
+    /// Commands and second names, each of which has [times](Self::time_of) of its own.
+    pub(crate) fn times(&self) -> usize {
+        self.times
+    }
+
+    /// The number of the times of a request, of the command of that number.
+    pub(crate) fn time_of(&self, number: usize, args: &Arguments<'_>) -> usize {
+        let second = self.get(number).filter(|_| args.len() > 1).and_then(|form| form.second_at(args.get(1)));
+        second.and_then(|second| Some(self.seconds.get(number)? + second)).unwrap_or(number)
+    }
+
+    /// The names of all that have been given two of them, of a command, and the numbers of their times.
+    pub(crate) fn times_of_seconds(&self, number: usize) -> impl Iterator<Item = (String, usize)> {
+        let (form, from) = (self.get(number), self.seconds.get(number).copied().unwrap_or(0));
+        let named = |form: &'static Form| form.second_names().map(|second| format!("{}|{second}", form.name));
+        form.into_iter().flat_map(named).zip(from..)
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.0.len()
+        self.forms.len()
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &'static Form> {
-        self.0.iter().copied()
+        self.forms.iter().copied()
     }
 
     pub(crate) fn get(&self, number: usize) -> Option<&'static Form> {
-        self.0.get(number).copied()
+        self.forms.get(number).copied()
     }
 
     /// The number of the command of that name, however it is written.
@@ -167,7 +196,7 @@ impl Catalogue {
         let lower = lower.get_mut(..name.len())?;
         lower.copy_from_slice(name);
         lower.make_ascii_lowercase();
-        self.0.binary_search_by(|form| form.name.as_bytes().cmp(lower)).ok()
+        self.forms.binary_search_by(|form| form.name.as_bytes().cmp(lower)).ok()
     }
 }
 

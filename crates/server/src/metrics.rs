@@ -69,14 +69,14 @@ macro_rules! counters {
         }
 
         impl Recorder {
-            /// Of a server with so many commands.
-            pub(crate) fn new(commands: usize) -> Self {
+            /// Of a server with so many commands, and so many names of which times are kept.
+            pub(crate) fn new(commands: usize, times: usize) -> Self {
                 Self {
                     $($name: Counter::default(),)*
                     replies: Durations::default(),
                     commits: Durations::default(),
                     calls: (0..commands).map(|_| Counter::default()).collect(),
-                    times: (0..commands).map(|_| Default::default()).collect(),
+                    times: (0..times).map(|_| Default::default()).collect(),
                 }
             }
 
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn threads_are_added_up() {
-        let recorders: Vec<Arc<Recorder>> = (0..3).map(|_| Arc::new(Recorder::new(1))).collect();
+        let recorders: Vec<Arc<Recorder>> = (0..3).map(|_| Arc::new(Recorder::new(1, 1))).collect();
         for (at, one) in recorders.iter().enumerate() {
             one.commands.add(at as u64);
             one.replies.add(1_500, 10);

@@ -151,7 +151,7 @@ impl Shared {
             readers: Readers::default(),
             pubsub: Arc::default(),
             clients: Mutex::default(),
-            recorders: (0..threads).map(|_| Arc::new(Recorder::new(commands.len()))).collect(),
+            recorders: (0..threads).map(|_| Arc::new(Recorder::new(commands.len(), commands.times()))).collect(),
             started: now(),
             listens: Mutex::default(),
             counted: Mutex::default(),
@@ -257,7 +257,7 @@ impl Shared {
         self.next_client.fetch_add(1, Relaxed)
     }
 
-    /// Requests of the command of that number, by classes of how long they took.
+    /// Requests whose [times](Catalogue::time_of) have that number, by classes of how long they took.
     pub(crate) fn times(&self, number: usize) -> [u64; TIME_CLASSES] {
         let mut all = [0; TIME_CLASSES];
         for recorder in &self.recorders {

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::flag::{ADMIN, DANGEROUS};
 use super::second::second;
-use super::{COMMANDS as ALL, Command, Outcome, session};
+use super::{COMMANDS as ALL, Command, Outcome, is, session};
 use crate::clock::now;
 use crate::latency::{Series, event};
 use crate::metrics::time_class_end;
@@ -80,17 +80,35 @@ fn latency(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome 
     Ok(())
 }
 
+/// A command with all its second names; or one of these, with a bar between both names.
+fn named<I: Iterator<Item = (String, usize)>>(
+    s: &Session,
+    name: &[u8],
+    all: impl Fn(usize) -> I,
+) -> Vec<(String, usize)> {
+    if let Some((number, _)) = super::find(name) {
+        return all(number).collect();
+    }
+    let first = name.split(|byte| *byte == b'|').next().unwrap_or_default();
+    let Some((number, _)) = super::find(first) else { return Vec::new() };
+    s.shared.commands.times_of_seconds(number).filter(|(second, _)| is(name, second)).collect()
+}
+
 /// Of commands that were run, how many took at most so many microseconds.
 fn histogram(s: &Session, args: &Arguments<'_>, reply: &mut Reply) {
-    let named: Vec<usize> = match args.len() {
-        2 => (0..ALL.len()).collect(),
-        _ => args.from(2).filter_map(super::find).map(|(number, _)| number).collect(),
+    let all = |number: usize| {
+        let name = ALL.get(number).map_or("", |command| command.name).to_owned();
+        std::iter::once((name, number)).chain(s.shared.commands.times_of_seconds(number))
     };
-    let counted = named.into_iter().map(|number| (number, s.shared.times(number)));
+    let named: Vec<(String, usize)> = match args.len() {
+        2 => (0..ALL.len()).flat_map(all).collect(),
+        _ => args.from(2).flat_map(|name| named(s, name, all)).collect(),
+    };
+    let counted = named.into_iter().map(|(name, number)| (name, s.shared.times(number)));
     let counted: Vec<_> = counted.filter(|(_, classes)| classes.iter().sum::<u64>() > 0).collect();
     reply.map(counted.len());
-    for (number, classes) in counted {
-        reply.bulk(ALL.get(number).map_or("", |command| command.name).as_bytes());
+    for (name, classes) in counted {
+        reply.bulk(name.as_bytes());
         reply.map(2);
         reply.bulk(b"calls");
         reply.int(classes.iter().sum::<u64>() as i64);

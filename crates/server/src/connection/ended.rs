@@ -48,10 +48,11 @@ fn note_times(parts: &Parts, requests: std::ops::Range<usize>, thread: &Thread, 
     let class = time_class(took);
     for at in requests {
         let Some((number, command)) = parts.commands.get(at).copied().flatten() else { continue };
-        if waits(command, &parts.batch.arguments(at, &parts.input)) {
+        let args = parts.batch.arguments(at, &parts.input);
+        if waits(command, &args) {
             continue;
         }
-        if counts && let Some(times) = thread.recorder.times.get(number) {
+        if counts && let Some(times) = thread.recorder.times.get(thread.shared.commands.time_of(number, &args)) {
             times[class].add(1);
         }
         if is_long {

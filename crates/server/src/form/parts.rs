@@ -114,6 +114,11 @@ impl Form {
         of(self).unwrap_or_default().iter().map(|(name, _)| *name)
     }
 
+    /// Which of these a word is, however it is written.
+    pub(crate) fn second_at(&self, word: &[u8]) -> Option<usize> {
+        of(self)?.iter().position(|(name, _)| is(word, name))
+    }
+
     pub(crate) fn fit(&self, args: &Arguments<'_>) -> Fit {
         let takes = |arity: i32| match usize::try_from(arity) {
             Ok(count) => args.len() == count,

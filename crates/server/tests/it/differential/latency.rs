@@ -15,6 +15,18 @@ fn latency_is_told_as_redis_does() {
             let [theirs, ours] = both.each_mut().map(|client| client.ask(line));
             assert_eq!(ours, theirs, "{line}");
         }
+        let asked = ["config", "config|get", "CONFIG|GET", "config|nosuch", "set|get", "|", "config|get config get"];
+        for asked in asked {
+            let [theirs, ours] = both.each_mut().map(|client| {
+                client.ask("CONFIG GET save");
+                client.ask("GET a");
+                let Value::Many(_, all) = client.ask(&format!("LATENCY HISTOGRAM {asked}")) else { panic!("no map") };
+                let mut names: Vec<Value> = all.into_iter().step_by(2).collect();
+                names.sort();
+                names
+            });
+            assert_eq!(ours, theirs, "{asked}");
+        }
         let [theirs, ours] = both.each_mut().map(|client| {
             (0..7).for_each(|_| drop(client.ask("GET a")));
             let Value::Many(_, all) = client.ask("LATENCY HISTOGRAM get set get") else { panic!("no map") };
