@@ -8,9 +8,9 @@ use tx::Keys;
 
 use crate::clock::now;
 use crate::data::{DATABASES, all};
-use crate::engine::Result;
+use crate::engine::{Result, Tx};
 use crate::group::split;
-use crate::metrics::Summed;
+use crate::metrics::{KeyCount, Summed};
 use crate::shared::Shared;
 use crate::topic::Of;
 
@@ -203,77 +203,94 @@ fn keyspace(shared: &Shared) -> Owned {
         counted.keys = keys;
         counted.at.get_or_insert(0);
     } else if counted.at.is_none() {
-        counted.keys = (0..DATABASES).map(|db| count_some(&shared, db, None).map_or(0, |(keys, _)| keys)).collect();
+        let some = |db| count_some(&shared, db, None, FEW).map_or_else(|_| KeyCount::default(), |(keys, _)| keys);
+        counted.keys = (0..DATABASES).map(some).collect();
         counted.at = Some(0);
     }
     if !is_all && !counted.counting && counted.at.is_some_and(|at| now().saturating_sub(at) > COUNT_AGAIN) {
         counted.counting = true;
         let shared = shared.clone();
         tokio::task::spawn_blocking(move || {
-            let keys: Result<Vec<u64>> = (0..DATABASES).map(|db| count(&shared, db)).collect();
+            let keys: Result<Vec<KeyCount>> = (0..DATABASES).map(|db| count(&shared, db)).collect();
             let mut counted = shared.counted.lock();
             (counted.at, counted.counting) = (Some(now()), false);
             counted.keys = keys.unwrap_or_else(|_| counted.keys.clone());
         });
     }
-    let used = counted.keys.iter().enumerate().filter(|(_, keys)| **keys > 0);
-    used.map(|(db, keys)| (format!("db{db}"), format!("keys={keys},expires=0,avg_ttl=0"))).collect()
+    let used = counted.keys.iter().enumerate().filter(|(_, count)| count.keys > 0);
+    used.map(|(db, KeyCount { keys, expires, ttl })| {
+        let average = ttl.checked_div(*expires).unwrap_or(0);
+        (format!("db{db}"), format!("keys={keys},expires={expires},avg_ttl={average}"))
+    })
+    .collect()
 }
 
 /// Keys that are counted each time it is asked.
-const FEW: u64 = 1 << 13;
+const FEW: usize = 1 << 12;
 
 /// Keys of each database, if they are few.
-fn count_few(shared: &Shared) -> Option<Vec<u64>> {
-    let (mut keys, mut all) = (vec![0; DATABASES.into()], 0);
+fn count_few(shared: &Shared) -> Option<Vec<KeyCount>> {
+    let (mut counts, mut keys) = (Vec::new(), Vec::new());
     let looked = shared.look(&mut |tx| {
-        (keys, all) = (vec![0; DATABASES.into()], 0);
-        let map = shared.databases.now();
-        tx.scan(Keys::from(&[]).until(&[DATABASES]), &mut |key, _| {
+        counts = vec![KeyCount::default(); DATABASES.into()];
+        keys = some_keys(tx, Keys::from(&[]).until(&[DATABASES]), FEW + 1)?;
+        if keys.len() > FEW {
+            return Ok(());
+        }
+        let (map, now) = (shared.databases.now(), now());
+        for key in &keys {
             let number = key.first().map_or(0, |database| map.number_of(*database));
-            keys[usize::from(number)] += 1;
-            all += 1;
-            if all > FEW { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        })
+            counts[usize::from(number)].add(tx.expires(key)?, now);
+        }
+        Ok(())
     });
-    (looked.is_ok() && all <= FEW).then_some(keys)
+    (looked.is_ok() && keys.len() <= FEW).then_some(counts)
+}
+
+/// So many at most.
+fn some_keys(tx: &dyn Tx, range: Keys, most: usize) -> Result<Vec<Vec<u8>>> {
+    let mut keys = Vec::new();
+    tx.scan(range, &mut |key, _| {
+        keys.push(key.to_vec());
+        if keys.len() < most { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })?;
+    Ok(keys)
 }
 
 /// Keys that are counted in one transaction: a long one would keep the store from forgetting old versions.
-const AT_ONCE: u64 = 1 << 14;
+const AT_ONCE: usize = 1 << 14;
 /// Milliseconds between two counts.
 const COUNT_AGAIN: u64 = 10_000;
 
 /// Keys of a database, whose transactions together are no snapshot; fewer if the server stops meanwhile.
-pub(crate) fn count(shared: &Shared, db: u8) -> Result<u64> {
-    let (mut keys, mut last) = (0, None);
+pub(crate) fn count(shared: &Shared, db: u8) -> Result<KeyCount> {
+    let (mut all, mut last) = (KeyCount::default(), None);
     loop {
-        let (some, next) = count_some(shared, db, last)?;
-        keys += some;
+        let (some, next) = count_some(shared, db, last, AT_ONCE)?;
+        all.merge(some);
         if next.is_none() || *shared.stop.borrow() {
-            return Ok(keys);
+            return Ok(all);
         }
         last = next;
     }
 }
 
 /// Some keys behind `last`, and the last of them if there may be more.
-fn count_some(shared: &Shared, db: u8, last: Option<Vec<u8>>) -> Result<(u64, Option<Vec<u8>>)> {
+fn count_some(shared: &Shared, db: u8, last: Option<Vec<u8>>, most: usize) -> Result<(KeyCount, Option<Vec<u8>>)> {
     let mut range = all(shared.databases.now().of(db), &[]);
     if let Some(last) = last {
         range.from = Bound::Excluded(last);
     }
-    let (mut some, mut last) = (0, None);
+    let (mut count, mut last) = (KeyCount::default(), None);
     shared.look(&mut |tx| {
-        (some, last) = (0, None);
-        tx.scan(range.clone(), &mut |key, _| {
-            some += 1;
-            if some < AT_ONCE {
-                return ControlFlow::Continue(());
-            }
-            last = Some(key.to_vec());
-            ControlFlow::Break(())
-        })
+        let mut keys = some_keys(tx, range.clone(), most)?;
+        let now = now();
+        count = KeyCount::default();
+        for key in &keys {
+            count.add(tx.expires(key)?, now);
+        }
+        last = if keys.len() < most { None } else { keys.pop() };
+        Ok(())
     })?;
-    Ok((some, last))
+    Ok((count, last))
 }

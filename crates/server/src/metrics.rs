@@ -188,10 +188,35 @@ impl Summed {
     }
 }
 
+/// How many keys there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct KeyCount {
+    pub(crate) keys: u64,
+    /// Of these, those that expire; and in how many milliseconds, all together.
+    pub(crate) expires: u64,
+    pub(crate) ttl: u64,
+}
+
+impl KeyCount {
+    /// A key that expires at that moment, if it does.
+    pub(crate) fn add(&mut self, expires: Option<u64>, now: u64) {
+        self.keys += 1;
+        if let Some(at) = expires {
+            self.expires += 1;
+            self.ttl = self.ttl.saturating_add(at.saturating_sub(now));
+        }
+    }
+
+    pub(crate) fn merge(&mut self, other: Self) {
+        (self.keys, self.expires) = (self.keys + other.keys, self.expires + other.expires);
+        self.ttl = self.ttl.saturating_add(other.ttl);
+    }
+}
+
 /// Keys of each database, when they were counted last.
 #[derive(Debug, Default)]
 pub(crate) struct Counted {
-    pub(crate) keys: Vec<u64>,
+    pub(crate) keys: Vec<KeyCount>,
     /// When, in milliseconds of Unix time; 0 if only what was counted at once.
     pub(crate) at: Option<u64>,
     pub(crate) counting: bool,

@@ -374,7 +374,7 @@ impl Changing<'_> {
         let mut counted = self.shared.counted.lock();
         let old = counted.keys.clone();
         for (number, keys) in (0..).zip(counted.keys.iter_mut()) {
-            *keys = old.get(usize::from(before.number_of(map.of(number)))).copied().unwrap_or(0);
+            *keys = old.get(usize::from(before.number_of(map.of(number)))).copied().unwrap_or_default();
         }
     }
 }

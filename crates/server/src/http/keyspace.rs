@@ -65,7 +65,7 @@ impl Keyspace {
     async fn count(self: Rc<Self>, shared: Arc<Shared>) {
         let began = Watch::start();
         let keys = tokio::task::spawn_blocking(move || {
-            (0..DATABASES).map(|db| count(&shared, db)).collect::<Result<Vec<u64>>>()
+            (0..DATABASES).map(|db| Ok(count(&shared, db)?.keys)).collect::<Result<Vec<u64>>>()
         })
         .await;
         match keys {
