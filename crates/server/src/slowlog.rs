@@ -79,6 +79,11 @@ impl SlowLog {
         all.truncate(self.len_max.load(Relaxed) as usize);
     }
 
+    /// So many are not kept, as others come behind them.
+    pub(crate) fn pass(&self, count: u64) {
+        self.kept.lock().1 += count;
+    }
+
     /// The newest ones, as many as there are.
     pub(crate) fn newest(&self, count: usize) -> Vec<Slow> {
         self.kept.lock().0.iter().take(count).cloned().collect()

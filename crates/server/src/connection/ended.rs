@@ -19,7 +19,14 @@ pub(crate) fn note_slow(parts: &Parts, requests: std::ops::Range<usize>, thread:
     if !log.is_slow(took) {
         return;
     }
-    for at in requests {
+    // Of very many the last ones are kept.
+    let is_slow = |at: &usize| {
+        let command = parts.commands.get(*at).copied().flatten();
+        command.is_some_and(|(_, command)| !waits(command, &parts.batch.arguments(*at, &parts.input)))
+    };
+    let kept = requests.end.saturating_sub(log.len_max.load(Relaxed) as usize).max(requests.start);
+    log.pass((requests.start..kept).filter(is_slow).count() as u64);
+    for at in (kept..requests.end).filter(is_slow) {
         let Some((_, command)) = parts.commands.get(at).copied().flatten() else { continue };
         let args = parts.batch.arguments(at, &parts.input);
         let secret = match command.name {
@@ -27,9 +34,7 @@ pub(crate) fn note_slow(parts: &Parts, requests: std::ops::Range<usize>, thread:
             "config" => args.from(1).any(|arg| arg.eq_ignore_ascii_case(b"requirepass")),
             _ => false,
         };
-        if !waits(command, &args) {
-            log.push(took, &args, secret, &parts.session.client);
-        }
+        log.push(took, &args, secret, &parts.session.client);
     }
 }
 
