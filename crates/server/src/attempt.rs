@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::panic::AssertUnwindSafe;
 
+use crate::apart::is_apart;
 use crate::clock::Watch;
 use crate::engine::{Error, Result, Tx};
 use crate::events;
@@ -79,6 +80,15 @@ enum Entered<'s> {
     Alone(Changing<'s>),
 }
 
+/// Work that has to wait for others is run on a thread that serves no connections: true if it is to be, and this is none.
+fn must_leave(work: &mut dyn Work) -> bool {
+    if is_apart() {
+        return false;
+    }
+    work.put_off();
+    work.is_heavy()
+}
+
 /// That is the answer, unless it is to be run elsewhere.
 fn give_up(work: &mut dyn Work, error: &Error) {
     if work.is_heavy() {
@@ -101,8 +111,15 @@ pub(crate) fn run_at_once(shared: &Shared, recorder: &Recorder, work: &mut dyn W
         // Work that runs long would keep all others outside of the gate.
         let steps = !work.is_long() && !alone;
         let (one, ended) = (brief && steps && writes && work.is_one(), Cell::new(false));
-        let entered =
-            if alone { Entered::Alone(shared.close_for_databases()) } else { Entered::Beside(shared.enter()) };
+        let entered = if alone {
+            Entered::Alone(shared.close_for_databases())
+        } else if let Some(inside) = shared.try_enter() {
+            Entered::Beside(inside)
+        } else if must_leave(work) {
+            return;
+        } else {
+            Entered::Beside(shared.enter())
+        };
         let mut attempt = |tx: &mut dyn Tx| {
             attempts += 1;
             let brief = one && (attempts > 1 || shared.was_full_lately());
@@ -137,6 +154,7 @@ pub(crate) fn run_at_once(shared: &Shared, recorder: &Recorder, work: &mut dyn W
         match result {
             Ok(()) => return,
             Err(error @ Error::InDoubt(_)) if writes => return end_in_doubt(shared, work, &error),
+            Err(Error::TooLong) if work.is_heavy() => return work.put_off(),
             Err(_) if ended.get() => match in_steps(shared, work, true) {
                 Ok(true) => return,
                 Ok(false) => brief = false,
@@ -146,6 +164,7 @@ pub(crate) fn run_at_once(shared: &Shared, recorder: &Recorder, work: &mut dyn W
             },
             Err(Error::Again) => {}
             Err(_) if work.narrow() => {}
+            Err(Error::Alone | Error::Flush(_)) if steps && must_leave(work) => return,
             Err(Error::Alone) if steps => alone = true,
             Err(Error::Flush(databases)) => match shared.flush_in_steps(&databases) {
                 Ok(()) => {

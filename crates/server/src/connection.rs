@@ -38,6 +38,9 @@ use crate::request::Parser;
 use crate::session::{Replies, Session};
 use crate::thread::Thread;
 
+/// What the requests of one connection may take before others have their turn, in nanoseconds.
+const TURN: u64 = 1_000_000;
+
 /// Serves `stream` until it ends, or is ended.
 pub(crate) async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin, thread: Rc<Thread>, client: Arc<Client>) {
     let session = Session::new(thread.shared.clone(), thread.recorder.clone(), client);
@@ -116,8 +119,13 @@ pub(crate) async fn answer(
 ) -> (Parts, bool) {
     let client = parts.session.client.clone();
     client.begins_work();
+    let mut began = thread.tick();
     while at < parts.batch.len() && !parts.session.closing {
         (parts, at) = step(parts, at, stream, thread).await;
+        if thread.tick() - began > TURN {
+            tokio::task::yield_now().await;
+            began = thread.tick();
+        }
         if parts.reply.len() > REPLY {
             parts.session.closing |= write(stream, thread, &client, &mut parts.reply).await.is_err();
         }

@@ -14,6 +14,7 @@ use crate::databases::DatabaseMap;
 use crate::engine::{self, Error, Result, Tx, Visit};
 use crate::events::Told;
 use crate::failpoints::Step;
+use crate::meter::{LONG, PAIR, READ_BYTE, Spent, WRITE_BYTE};
 use crate::outcome::{Outcome, WRONG_TYPE};
 use crate::readers::Since;
 use crate::reply::Reply;
@@ -21,10 +22,6 @@ use crate::shared::Shared;
 
 /// Elements that are removed with their collection; of a longer one they are swept later.
 const AT_ONCE: u64 = 64;
-
-/// What a command may take on a thread that serves others, about, in nanoseconds; and what a pair takes that it passes by.
-const LONG: u64 = 2_000_000;
-const PAIR: u64 = 200;
 
 /// Keys that the store is asked for at once, before they are looked up one by one.
 pub(crate) const AHEAD: usize = 32;
@@ -48,8 +45,8 @@ pub(crate) struct Looks {
     hits: Cell<u64>,
     misses: Cell<u64>,
     written: Cell<u64>,
-    /// Pairs that scans of this request have passed by.
-    passed: Cell<u64>,
+    /// What its requests have asked of the store.
+    pub(crate) spent: Spent,
     /// Bytes of strings it may write; 0 for no limit.
     most: u64,
     /// It stands between `MULTI` and `EXEC`.
@@ -75,23 +72,14 @@ impl Looks {
         Self { most, databases, ..Self::default() }
     }
 
-    /// What was passed by belongs to requests that are answered.
-    pub(crate) fn begin_request(&self) {
-        self.passed.set(0);
+    /// [`Context::takes`], of one whose parts are lent out.
+    fn takes(&self, nanos: u64) -> Result<()> {
+        if nanos > LONG && !self.apart { Err(Error::TooLong) } else { Ok(()) }
     }
 
-    /// [`Context::scan`], of one whose parts are lent out.
-    pub(crate) fn scan(&self, tx: &dyn Tx, keys: Keys, visit: Visit<'_>) -> Result<()> {
-        if self.apart {
-            return tx.scan(keys, visit);
-        }
-        let mut over = false;
-        tx.scan(keys, &mut |key, value| {
-            self.passed.set(self.passed.get() + 1);
-            over = self.passed.get() > LONG / PAIR;
-            if over { ControlFlow::Break(()) } else { visit(key, value) }
-        })?;
-        if over { Err(Error::TooLong) } else { Ok(()) }
+    /// [`Context::reads`], of such a one.
+    pub(crate) fn reads(&self, bytes: usize) -> Result<()> {
+        self.takes(READ_BYTE.saturating_mul(bytes as u64))
     }
 
     /// A key was there, or was not: what `keyspace_hits` and `keyspace_misses` count.
@@ -134,7 +122,7 @@ impl Context<'_> {
 
     /// It is about to take so long. On a thread that serves others it is given up if that is much, and run again on one that does not.
     pub(crate) fn takes(&self, nanos: u64) -> Result<()> {
-        if nanos > LONG && !self.looks.apart { Err(Error::TooLong) } else { Ok(()) }
+        self.looks.takes(nanos)
     }
 
     /// It is about to pass by so many pairs, or to change them.
@@ -142,9 +130,19 @@ impl Context<'_> {
         self.takes(pairs.saturating_mul(PAIR))
     }
 
-    /// Pairs in order of keys; given up where it [takes](Self::takes) too long.
+    /// It is about to read so many bytes of a string. The transaction [counts](crate::meter) what is asked of it; a command that is known to take too long need not begin.
+    pub(crate) fn reads(&self, bytes: usize) -> Result<()> {
+        self.looks.reads(bytes)
+    }
+
+    /// It is about to write so many.
+    pub(crate) fn writes(&self, bytes: usize) -> Result<()> {
+        self.takes(WRITE_BYTE.saturating_mul(bytes as u64))
+    }
+
+    /// Pairs in order of keys.
     pub(crate) fn scan(&self, keys: Keys, visit: Visit<'_>) -> Result<()> {
-        self.looks.scan(self.tx, keys, visit)
+        self.tx.scan(keys, visit)
     }
 
     // ---- any value ----------------------------------------------------------------------------------------------
@@ -190,10 +188,12 @@ impl Context<'_> {
         let expires = self.tx.expires(from)?;
         self.looks.write(value.len())?;
         if let Some(long) = Long::read(&value)? {
+            self.writes(long.len())?;
             let copy = self.copy_long(&long)?;
             notes::write(self.tx, to, &copy.head)?;
             value = copy.write();
         } else if let Some(head) = Head::read(&value) {
+            self.passes(head.count)?;
             let mut copy = head;
             copy.id = self.shared.ids.next()?;
             for (element, held) in self.pairs(head.elements(&[]))? {

@@ -3,13 +3,17 @@
 use crate::command::{Command, Env, Run};
 use crate::context::Context;
 use crate::data::{DATABASES, stored};
-use crate::engine::Tx;
+use crate::engine::{Error, Tx};
 use crate::events::Noticing;
 use crate::form::flag;
+use crate::meter::{ARGUMENT, Metered};
 use crate::outcome::{Outcome, Stop};
 use crate::reply::Reply;
 use crate::request::Arguments;
 use crate::session::Session;
+
+/// Bytes that a script and its arguments may have on a thread that serves others.
+const SCRIPT_BYTES: usize = 256 << 10;
 
 /// Runs a command in a transaction.
 pub(crate) fn run(command: &Command, args: &Arguments<'_>, env: &mut Env<'_>, reply: &mut Reply) -> Outcome {
@@ -24,9 +28,11 @@ pub(crate) fn run(command: &Command, args: &Arguments<'_>, env: &mut Env<'_>, re
             if shared.evictor.notes() {
                 shared.evictor.note(&shared.random, command, args, db, now);
             }
+            own.spent.nanos += ARGUMENT * args.len() as u64;
+            let mut metered = Metered::new(tx, own.spent, own.apart);
             let outcome = if shared.events.wants_of(command) {
                 let mark = reply.len();
-                let mut noticing = Noticing::new(tx, command.is(flag::READ));
+                let mut noticing = Noticing::new(&mut metered, command.is(flag::READ));
                 let mut context = Context { tx: &mut noticing, reply, db, now, shared, looks: own };
                 let outcome = run(&mut context, args);
                 **looks = context.looks;
@@ -38,11 +44,12 @@ pub(crate) fn run(command: &Command, args: &Arguments<'_>, env: &mut Env<'_>, re
                 }
                 outcome
             } else {
-                let mut context = Context { tx, reply, db, now, shared, looks: own };
+                let mut context = Context { tx: &mut metered, reply, db, now, shared, looks: own };
                 let outcome = run(&mut context, args);
                 **looks = context.looks;
                 outcome
             };
+            looks.spent.nanos = metered.nanos();
             session.mismatched = looks.mismatched.take();
             session.since = std::mem::take(&mut looks.since);
             if session.shared.tracking.any() {
@@ -56,6 +63,10 @@ pub(crate) fn run(command: &Command, args: &Arguments<'_>, env: &mut Env<'_>, re
         Run::Session(run) => run(env.session, args, reply),
         Run::Await(run) => run(env.session, args, &mut None, reply).map(drop),
         Run::Script(run) => {
+            // What it is given is copied into the interpreter before its time is looked at.
+            if !env.looks.apart && args.from(0).map(<[u8]>::len).sum::<usize>() > SCRIPT_BYTES {
+                return Err(Error::TooLong.into());
+            }
             // All that is removed is removed at once.
             let whole = std::mem::replace(&mut env.looks.whole, true);
             env.looks.scripted = true;

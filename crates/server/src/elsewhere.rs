@@ -14,13 +14,19 @@ use crate::work::{Class, Work};
 /// Runs it to its end.
 pub(crate) async fn run(shared: &Arc<Shared>, recorder: &Recorder, mut work: Box<dyn Work>) -> Box<dyn Work> {
     if !work.leaves() {
-        let places = &shared.elsewhere;
-        let _place = match work.class() {
-            Class::Data => places.data.acquire().await.ok(),
-            Class::Script => places.scripts.acquire().await.ok(),
+        let permits = &shared.elsewhere;
+        let permit = match work.class() {
+            // One that takes long waits for none that wait: where there is no permit it is one that runs long.
+            Class::Script if work.is_heavy() => match permits.heavy_scripts.try_acquire() {
+                Ok(permit) => Some(permit),
+                Err(_) => return run_long(shared, recorder, work).await,
+            },
+            Class::Script => permits.scripts.acquire().await.ok(),
+            Class::Data => permits.data.acquire().await.ok(),
             Class::Flush => None,
         };
         work = on_a_thread(shared, recorder, work).await;
+        drop(permit);
     }
     if work.leaves() { run_long(shared, recorder, work).await } else { work }
 }
@@ -51,12 +57,18 @@ pub(crate) async fn on_a_thread(shared: &Arc<Shared>, recorder: &Recorder, mut w
     let run = tokio::task::spawn_blocking(move || {
         // Counters have one writer: this thread's are added there.
         let own = Recorder::new(commands, 0);
-        crate::script::apart(|| run_at_once(&shared, &own, &mut *work));
+        crate::script::apart(|| {
+            run_at_once(&shared, &own, &mut *work);
+            if !work.leaves() {
+                work.ended_apart();
+            }
+        });
         (work, own)
     });
     match run.await {
         Ok((work, own)) => {
             recorder.merge(&own);
+            recorder.apart.add(1);
             work
         }
         Err(error) => std::panic::resume_unwind(error.into_panic()),

@@ -56,16 +56,23 @@ impl Executor {
         self.combiner.is_none()
     }
 
-    /// Runs it on this thread until it is durable.
+    /// Runs it on this thread until it is durable; or leaves it as it is, if it takes too long for that, or would have to wait.
     pub(crate) fn run_now(&self, work: &mut dyn Work) {
         run_at_once(&self.shared, &self.recorder, work);
     }
 
     /// Runs jobs of several connections on this thread, until they are durable: as one transaction, or each alone if that fails. `early` is called with their connections' slots
-    /// and their replies, if these do not wait.
+    /// and their replies, if these do not wait. What takes too long for this thread is left as it is.
     pub(crate) fn run_together(&self, jobs: &mut [(usize, Job)], writes: bool, early: &mut dyn FnMut(usize, &[u8])) {
-        if !self.try_together(jobs, writes, early) {
-            jobs.iter_mut().for_each(|(_, job)| self.run_now(job));
+        if self.try_together(jobs, writes, early) {
+            return;
+        }
+        for (_, job) in jobs {
+            if job.is_heavy() {
+                job.put_off();
+            } else {
+                self.run_now(job);
+            }
         }
     }
 
@@ -77,7 +84,7 @@ impl Executor {
         let (shared, recorder) = (&*self.shared, &*self.recorder);
         let began = writes.then(Watch::start);
         let mut attempts = 0;
-        let inside = shared.enter();
+        let Some(inside) = shared.try_enter() else { return false };
         let mut run = |tx: &mut dyn Tx| {
             attempts += 1;
             if attempts > ATTEMPTS_TOGETHER {
@@ -115,7 +122,7 @@ impl Executor {
     /// Once, without waiting for other transactions; false if that is not its end.
     async fn run_once<W: Work>(&self, work: &mut W) -> bool {
         let (shared, began) = (&*self.shared, Watch::start());
-        let inside = shared.enter();
+        let Some(inside) = shared.try_enter() else { return false };
         let result = match shared.engine.write_once(&mut |tx| attempt_inside(shared, work, tx, &inside, None), true) {
             Ok(commit) => commit.await,
             Err(error) => Err(error),
@@ -135,6 +142,7 @@ impl Executor {
         let stops = || *self.shared.stop.borrow();
         let _under_way = if work.changes() { Some(self.shared.pauses.write(stops).await) } else { None };
         match &self.combiner {
+            _ if work.is_heavy() => self.run_elsewhere(work).await,
             Some(combiner) if work.writes() => combiner.run(work).await,
             _ => {
                 let (mut work, beside) = (work, self.shared.scripts.any_long());
@@ -150,9 +158,13 @@ impl Executor {
                 if ended && !work.leaves() && !work.is_heavy() {
                     return work;
                 }
-                given_back(elsewhere::run(&self.shared, &self.recorder, Box::new(work)).await)
+                self.run_elsewhere(work).await
             }
         }
+    }
+
+    async fn run_elsewhere<W: Work>(&self, work: W) -> W {
+        given_back(elsewhere::run(&self.shared, &self.recorder, Box::new(work)).await)
     }
 }
 
@@ -241,7 +253,10 @@ impl Combiner {
         for _ in 0..ATTEMPTS {
             self.recorder.transactions.add(1);
             let began = Watch::start();
-            let (inside, ended) = (self.shared.enter(), Cell::new(false));
+            let Some(inside) = self.shared.try_enter() else {
+                return some.into_iter().for_each(|one| self.leave(one));
+            };
+            let ended = Cell::new(false);
             let brief = some.len() == 1 && some[0].work.is_one() && self.shared.was_full_lately();
             let brief = brief.then_some(&ended);
             let run = &mut |tx: &mut dyn Tx| {

@@ -136,6 +136,7 @@ fn stats(shared: &Shared) -> Lines {
         ("cairn_batches", totals.batches.to_string()),
         ("cairn_transactions", totals.transactions.to_string()),
         ("cairn_conflicts", (totals.conflicts + counts.conflicts).to_string()),
+        ("cairn_runs_apart", totals.apart.to_string()),
         ("cairn_commits", counts.commits.to_string()),
         ("cairn_reply_p50_usec", (totals.replies.quantile(0.5) / 1000).to_string()),
         ("cairn_reply_p99_usec", (totals.replies.quantile(0.99) / 1000).to_string()),

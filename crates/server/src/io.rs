@@ -7,6 +7,7 @@ use std::task::Poll;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use crate::buffer::Buffer;
 use crate::client::Client;
 use crate::clock::now;
 use crate::reply::Reply;
@@ -14,6 +15,9 @@ use crate::thread::Thread;
 
 /// Bytes of buffers that a connection may keep between requests.
 const KEPT: usize = 4 << 10;
+/// Bytes of replies that are written before others have their turn, and to a socket at once.
+const TURN: usize = 512 << 10;
+pub(crate) const AT_ONCE: usize = 256 << 10;
 
 /// What a connection is to do next.
 pub(crate) enum Heard {
@@ -30,7 +34,7 @@ pub(crate) async fn hear(
     stream: &mut (impl AsyncRead + Unpin),
     thread: &Thread,
     client: &Client,
-    input: &mut Vec<u8>,
+    input: &mut Buffer,
 ) -> Heard {
     std::future::poll_fn(|cx| {
         // A thread that has put a message there since this has kept the waker wakes it.
@@ -64,7 +68,13 @@ pub(crate) async fn write(
     // A task that is woken for something else does not begin to wait anew.
     let mut some = false;
     std::future::poll_fn(|cx| {
+        let mut left = TURN;
         while let bytes @ [_, ..] = reply.unsent() {
+            if left == 0 {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            let bytes = &bytes[..bytes.len().min(AT_ONCE)];
             match Pin::new(&mut *stream).poll_write(cx, bytes) {
                 Poll::Pending => {
                     if client.is_killed(cx) {
@@ -78,6 +88,7 @@ pub(crate) async fn write(
                 Poll::Ready(Ok(0)) => return Poll::Ready(Err(std::io::ErrorKind::WriteZero.into())),
                 Poll::Ready(Ok(count)) => {
                     reply.sent += count;
+                    left = left.saturating_sub(count);
                     some = true;
                 }
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
@@ -97,13 +108,10 @@ pub(crate) async fn write(
 }
 
 /// Between requests: gives memory back that is seldom needed, and makes room for `wanted` bytes that are announced.
-pub(crate) fn rest(input: &mut Vec<u8>, reply: &mut Reply, wanted: usize) {
-    if input.is_empty() && input.capacity() > KEPT {
-        *input = Vec::new();
+pub(crate) fn rest(input: &mut Buffer, reply: &mut Reply, wanted: usize) {
+    if input.is_empty() {
+        input.reset(KEPT);
     }
-    if input.capacity() - input.len() < wanted {
-        // What was announced need not come: room grows with what does.
-        input.reserve(wanted.min(input.len().max(KEPT)));
-    }
+    input.expect(wanted, KEPT);
     reply.clear();
 }

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering::Relaxed;
 
+use crate::apart::is_apart;
+use crate::buffer::Buffer;
 use crate::clock::now;
 use crate::command::{Command, Env, Run};
 use crate::commands::COMMANDS;
@@ -13,6 +15,7 @@ use crate::engine::{self, Error, Tx};
 use crate::events::Ticket;
 use crate::failpoints::Step;
 use crate::form::{KeysAt, flag, is};
+use crate::meter::LONG;
 use crate::outcome::Stop;
 use crate::reply::Reply;
 use crate::request::{Batch, number};
@@ -30,13 +33,15 @@ pub(crate) const REPLY_MAX: usize = 1 << 30;
 /// Bytes of strings that the requests of a batch write, at most, before each is run alone; and those that one may write, or a transaction.
 const WRITTEN: u64 = 16 << 20;
 const WRITTEN_MAX: u64 = 1 << 30;
+/// Requests between `MULTI` and `EXEC` from which on they are not tried on a thread that serves others.
+const QUEUED: usize = 4096;
 
 /// What a connection has, and lends to a job.
 pub(crate) struct Parts {
     pub(crate) session: Session,
     pub(crate) reply: Reply,
     /// What the requests' arguments are found in.
-    pub(crate) input: Vec<u8>,
+    pub(crate) input: Buffer,
     pub(crate) batch: Batch,
     /// The command of each request, with its number; none if there is no such command.
     pub(crate) commands: Vec<Option<(usize, &'static Command)>>,
@@ -44,12 +49,14 @@ pub(crate) struct Parts {
     pub(crate) ran: bool,
     /// Where in the reply the answer to it begins.
     pub(crate) mark: usize,
+    /// The request of the batch that was found to take too long for a thread that serves others.
+    pub(crate) heavy: Option<usize>,
 }
 
 impl Parts {
     pub(crate) fn new(session: Session) -> Self {
-        let (reply, input, batch, commands) = (Reply::new(), Vec::new(), Batch::default(), Vec::new());
-        Self { session, reply, input, batch, commands, ran: false, mark: 0 }
+        let (reply, input, batch, commands) = (Reply::new(), Buffer::new(), Batch::default(), Vec::new());
+        Self { session, reply, input, batch, commands, ran: false, mark: 0, heavy: None }
     }
 }
 
@@ -68,8 +75,10 @@ pub(crate) struct Job {
     /// What was in the reply before, and which database was used.
     base: usize,
     db: u8,
-    /// Its last attempt takes too long for a thread that serves others.
+    /// It takes too long for a thread that serves others, or has to wait.
     heavy: bool,
+    /// Clients that wait were told of it.
+    woken: bool,
     /// What its keys need was asked for with that of others.
     pub(crate) prefetched: bool,
     /// What is to be told when it is committed.
@@ -81,8 +90,14 @@ impl Job {
     /// Requests `from..to` of a batch.
     pub(crate) fn batch(parts: Parts, requests: std::ops::Range<usize>) -> Self {
         let (base, db) = (parts.reply.len(), parts.session.db);
-        let (from, to) = (requests.start, requests.end);
-        note_reads(&parts, requests, false);
+        let from = requests.start;
+        let heavy = parts.heavy == Some(from);
+        // What is known to be heavy is alone, and those before it do not wait for it.
+        let to = match parts.heavy {
+            Some(at) if at >= from => requests.end.min(at.max(from + 1)),
+            _ => requests.end,
+        };
+        note_reads(&parts, from..to, false);
         Self {
             parts,
             from,
@@ -93,7 +108,8 @@ impl Job {
             exec: None,
             base,
             db,
-            heavy: false,
+            heavy,
+            woken: false,
             prefetched: false,
             ticket: None,
             touched: Touched::Unknown,
@@ -122,7 +138,8 @@ impl Job {
             exec: Some(watched),
             base,
             db,
-            heavy: false,
+            heavy: to > QUEUED,
+            woken: false,
             prefetched: false,
             ticket: None,
             touched: Touched::Unknown,
@@ -156,17 +173,31 @@ impl Job {
         let alone = self.exec.is_some() || self.to == self.from + 1;
         let mut looks = Looks::new(if alone { WRITTEN_MAX } else { WRITTEN }, databases);
         looks.whole = self.exec.is_some();
-        looks.apart = crate::script::is_apart();
+        // In a full store what takes something out has the room that this thread has; another one may find none.
+        let shared = &self.parts.session.shared;
+        looks.apart = is_apart() || self.writes() && shared.was_full_lately();
         for at in self.from..self.to {
             if self.exec.is_none() {
-                looks.begin_request();
+                looks.spent.begin_request();
             }
             self.parts.session.script.request = at;
             let turn = if failpoints.skips(Step::InOrder) { self.from + self.to - 1 - at } else { at };
-            self.run_one(tx, turn, now, &mut looks).inspect_err(|error| self.heavy = *error == Error::TooLong)?;
+            match self.run_one(tx, turn, now, &mut looks) {
+                Ok(()) => {}
+                // Those before it are run again without it.
+                Err(Error::TooLong) if self.exec.is_none() && at > self.from => {
+                    (self.to, self.parts.heavy) = (at, Some(at));
+                    return Err(Error::Again);
+                }
+                Err(error) => {
+                    self.heavy = error == Error::TooLong;
+                    return Err(error);
+                }
+            }
             self.looks = looks.counts();
             self.done = at + 1;
-            if self.exec.is_none() && self.parts.reply.len() - self.base > REPLY {
+            let much = self.parts.reply.len() - self.base > REPLY || looks.spent.nanos > LONG && !looks.apart;
+            if self.exec.is_none() && much {
                 break;
             }
         }
@@ -247,6 +278,9 @@ impl Job {
     /// The same; and keys of lists, sorted sets and streams that were written: a client may wait for them.
     pub(crate) fn wake(&mut self) {
         self.tell();
+        if std::mem::replace(&mut self.woken, true) {
+            return;
+        }
         let shared = &self.parts.session.shared;
         if !shared.readers.any() && !shared.waiters.any() || shared.failpoints.skips(Step::Woken) {
             return;
@@ -303,7 +337,7 @@ impl Work for Job {
         self.parts.session.tracking.due.clear();
         self.parts.session.flushed = false;
         self.ticket = None;
-        self.heavy = false;
+        (self.heavy, self.woken) = (false, false);
         self.errors = 0;
         let now = now();
         let (failpoints, databases) = {
@@ -386,11 +420,26 @@ impl Work for Job {
     }
 
     fn put_off(&mut self) {
+        self.heavy = true;
+        if self.exec.is_none() {
+            self.parts.heavy = Some(self.from);
+        }
         self.ticket = None;
         self.forget_deferred();
         self.parts.reply.truncate(self.base);
         self.parts.session.db = self.db;
         (self.done, self.errors) = (self.from, 0);
+    }
+
+    fn ended_apart(&mut self) {
+        // One that found nothing, and waits, would wake itself.
+        let waits = |command: &Command| matches!(command.run, Run::Block(..) | Run::Read(_));
+        let commands = &self.parts.commands[self.from..self.to];
+        if self.exec.is_none() && commands.iter().flatten().any(|(_, command)| waits(command)) {
+            self.tell();
+        } else {
+            self.wake();
+        }
     }
 
     fn stay(&mut self, long: Option<std::sync::Arc<Long>>) {

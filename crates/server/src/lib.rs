@@ -79,7 +79,9 @@
 #![forbid(unsafe_code)]
 
 mod acl_log;
+mod apart;
 mod attempt;
+mod buffer;
 mod client;
 mod clock;
 mod command;
@@ -111,6 +113,7 @@ mod job;
 mod latency;
 mod line;
 mod memcached;
+mod meter;
 mod metrics;
 mod monitors;
 mod numbers;

@@ -64,7 +64,7 @@ macro_rules! counters {
             pub(crate) commits: Durations,
             /// Calls of each command, in their order.
             pub(crate) calls: Vec<Counter>,
-            /// How long they took, by classes.
+            /// How long they took, by classes: of commands, and of second names ([`Catalogue::time_of`](crate::form::Catalogue::time_of)).
             pub(crate) times: Vec<[Counter; TIME_CLASSES]>,
         }
 
@@ -135,6 +135,8 @@ counters! {
     transactions,
     /// Attempts at transactions that met a conflict.
     conflicts,
+    /// Runs on threads that serve no connections: of what takes long, or has to wait.
+    apart,
     /// Passwords that were wrong.
     denied,
 }

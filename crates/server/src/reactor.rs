@@ -26,7 +26,7 @@ pub(crate) use self::desk::Desk;
 use self::desk::{Came, ConnSlot, Place, Way};
 use crate::clock::now;
 use crate::connection::{self, Found, REPLY};
-use crate::io::write;
+use crate::io::{AT_ONCE, write};
 use crate::job::{Job, Parts};
 use crate::line::Line;
 use crate::request::Parser;
@@ -383,7 +383,8 @@ impl Reactor {
         let Some(Place::Taken(slot)) = self.places.get_mut(at) else { return false };
         let all = job.done == job.parts.batch.len();
         let reply = job.parts.reply.bytes();
-        let written = if all { slot.line.write_now(reply) } else { Ok(0) };
+        // A long one goes on as what waits does, bit by bit.
+        let written = if all { slot.line.write_now(&reply[..reply.len().min(AT_ONCE)]) } else { Ok(0) };
         let written = match written {
             Ok(count) => count,
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => 0,

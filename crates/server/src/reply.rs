@@ -2,15 +2,19 @@
 
 use std::sync::Arc;
 
+use crate::buffer::Buffer;
+
 /// Bytes from which on nothing more is added.
 const MOST: usize = 1 << 30;
+/// Bytes of room that one keeps for the next replies.
+const KEPT: usize = 64 << 10;
 /// Bytes from which on a message is not copied into the reply of each client that is to hear it.
 const SHARED: usize = 16 << 10;
 
 /// Where replies are written.
 #[derive(Debug)]
 pub struct Reply {
-    bytes: Vec<u8>,
+    bytes: Buffer,
     /// In their order; none at an end of `bytes`.
     shared: Vec<Shared>,
     /// Bytes of all that have been sent.
@@ -25,7 +29,7 @@ pub struct Reply {
 #[derive(Debug)]
 struct Shared {
     /// Where in the reply's own bytes they belong, and in all.
-    place: usize,
+    offset: usize,
     start: usize,
     bytes: Arc<[u8]>,
 }
@@ -33,7 +37,7 @@ struct Shared {
 impl Shared {
     /// All that is shared up to its end.
     fn until(&self) -> usize {
-        self.start - self.place + self.bytes.len()
+        self.start - self.offset + self.bytes.len()
     }
 }
 
@@ -46,7 +50,7 @@ impl Reply {
 
     /// One to which little is added from so many bytes on.
     pub(crate) fn up_to(most: usize) -> Self {
-        Self { bytes: Vec::new(), shared: Vec::new(), sent: 0, most, three: false }
+        Self { bytes: Buffer::new(), shared: Vec::new(), sent: 0, most, three: false }
     }
 
     /// What was written, without what is shared with others: all of it, except of a subscriber.
@@ -87,21 +91,20 @@ impl Reply {
             return rest;
         }
         let from = self.sent - before.map_or(0, Shared::until);
-        let to = self.shared.get(begun).map_or(self.bytes.len(), |next| next.place);
+        let to = self.shared.get(begun).map_or(self.bytes.len(), |next| next.offset);
         self.bytes.get(from..to).unwrap_or_default()
     }
 
     /// Takes back all behind the first `len` bytes, of those that are not shared.
     pub fn truncate(&mut self, len: usize) {
         self.bytes.truncate(len);
-        self.shared.truncate(self.shared.partition_point(|shared| shared.place < len));
+        self.shared.truncate(self.shared.partition_point(|shared| shared.offset < len));
     }
 
     /// Forgets what was written, and gives memory back that is seldom needed.
     pub fn clear(&mut self) {
         (self.shared, self.sent) = (Vec::new(), 0);
-        self.bytes.clear();
-        self.bytes.shrink_to(64 << 10);
+        self.bytes.reset(KEPT);
     }
 
     fn line(&mut self, kind: u8, text: &[u8]) {
@@ -238,7 +241,7 @@ impl Reply {
             return self.bulk(bytes);
         }
         self.head(b'$', bytes.len() as i64);
-        self.shared.push(Shared { place: self.bytes.len(), start: self.size(), bytes: bytes.clone() });
+        self.shared.push(Shared { offset: self.bytes.len(), start: self.size(), bytes: bytes.clone() });
         self.bytes.extend_from_slice(b"\r\n");
     }
 

@@ -4,6 +4,8 @@
 
 use std::ops::Range;
 
+use crate::buffer::{Buffer, free};
+
 /// What a request may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -172,13 +174,25 @@ pub struct Batch {
     ranges: Vec<Range<usize>>,
     requests: Vec<(Range<usize>, bool)>,
     /// Arguments of inline requests, which are not in the buffer as they are.
-    unquoted: Vec<u8>,
+    unquoted: Buffer,
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        free(std::mem::take(&mut self.ranges));
+        free(std::mem::take(&mut self.requests));
+    }
 }
 
 impl Batch {
     fn push(&mut self, arguments: &mut Vec<Range<usize>>) {
         let from = self.ranges.len();
-        self.ranges.append(arguments);
+        if from == 0 {
+            // There may be a million: the parser gets the room of these, which is not much.
+            std::mem::swap(&mut self.ranges, arguments);
+        } else {
+            self.ranges.append(arguments);
+        }
         self.requests.push((from..self.ranges.len(), false));
     }
 
@@ -225,10 +239,11 @@ impl Batch {
     /// Forgets all, and gives memory back that is seldom needed.
     pub fn clear(&mut self) {
         self.ranges.clear();
+        if self.ranges.capacity() > 1024 {
+            free(std::mem::take(&mut self.ranges));
+        }
         self.requests.clear();
-        self.unquoted.clear();
-        self.ranges.shrink_to(1024);
-        self.unquoted.shrink_to(4096);
+        self.unquoted.reset(4096);
     }
 
     /// One of them, found in `buffer`; without arguments if there are not so many.

@@ -288,6 +288,11 @@ impl Shared {
         self.gate.enter()
     }
 
+    /// The same; none while it is closed.
+    pub(crate) fn try_enter(&self) -> Option<Inside<'_>> {
+        self.gate.try_enter()
+    }
+
     /// Scripts that run long are ended: all others would wait for them.
     fn ask_to_leave(&self) {
         self.scripts.end_long(End::Steps);

@@ -43,13 +43,16 @@ pub(crate) trait Work: Any + Send {
         false
     }
 
-    /// It takes longer than a thread has that serves others, and is to be run again on one that does not: with [`Error::TooLong`].
+    /// It takes longer than a thread has that serves others, or has to wait, and is to be run again on one that does not: its last attempt has ended with [`Error::TooLong`], or it was [put off](Self::put_off).
     fn is_heavy(&self) -> bool {
         false
     }
 
     /// That is to be done: it is as if it had not been run.
     fn put_off(&mut self) {}
+
+    /// It was run to its end on a thread that serves no connections: what is left to do and may take long.
+    fn ended_apart(&mut self) {}
 
     /// It may take as long as this says; as at first, if it says nothing.
     fn stay(&mut self, long: Option<Arc<Long>>) {
@@ -89,17 +92,24 @@ pub(crate) enum Class {
 /// |---|---|---|
 /// | [`Class::Data`] | commands that met conflicts | [`DATA`] |
 /// | [`Class::Script`] | scripts that did: each may take an interpreter's memory | [`SCRIPTS`] |
+/// | heavy | scripts that take too long for a thread that serves others, until they run long | [`LONG`] |
 /// | long | scripts that run long: as much memory, and others may wait for them | [`LONG`] |
 /// | [`Class::Flush`] | what removes everything, in steps, and asks those that run long to end | as many as there are |
 #[derive(Debug)]
 pub(crate) struct Elsewhere {
     pub(crate) data: Semaphore,
     pub(crate) scripts: Semaphore,
+    pub(crate) heavy_scripts: Semaphore,
     pub(crate) long: Semaphore,
 }
 
 impl Default for Elsewhere {
     fn default() -> Self {
-        Self { data: Semaphore::new(DATA), scripts: Semaphore::new(SCRIPTS), long: Semaphore::new(LONG) }
+        Self {
+            data: Semaphore::new(DATA),
+            scripts: Semaphore::new(SCRIPTS),
+            heavy_scripts: Semaphore::new(LONG),
+            long: Semaphore::new(LONG),
+        }
     }
 }

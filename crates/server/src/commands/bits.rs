@@ -158,6 +158,7 @@ fn bitcount(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
         return Ok(());
     }
     let (from, to) = bits(args, 2, text.len())?;
+    c.reads((to.saturating_sub(from) / 8) as usize)?;
     let mut all = 0;
     pieces(&*c.tx, &text, from, to, &mut |piece| {
         all += count(piece.bytes, piece.from, piece.to);
@@ -238,6 +239,7 @@ fn bitop(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
         sources.push(c.text(key)?.unwrap_or(Text::Whole(&[])));
     }
     let len = sources.iter().map(Text::len).max().unwrap_or(0);
+    c.writes(len)?;
     let mut result = Vec::with_capacity(len);
     if let Some(first) = sources.first() {
         first.append_to(&*c.tx, &mut result)?;

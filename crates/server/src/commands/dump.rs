@@ -22,7 +22,10 @@ fn dump(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
     let value = match value {
         None => None,
         Some(value) => Some(match (Text::read(value)?, Head::read(value)) {
-            (Some(text), _) => Value::String(text.bytes(&*c.tx)?.into_owned()),
+            (Some(text), _) => {
+                c.reads(text.len())?;
+                Value::String(text.bytes(&*c.tx)?.into_owned())
+            }
             (None, Some(head)) => collection(c, &head)?,
             (None, None) => return Err(Error::Damaged(UNKNOWN.to_owned()).into()),
         }),
@@ -39,6 +42,7 @@ fn collection(c: &Context<'_>, head: &Head) -> Outcome<Value> {
         Kind::Hash => Value::Hash(names::all(c, head)?),
         Kind::Set => Value::Set(names::all(c, head)?.into_iter().map(|(member, _)| member).collect()),
         Kind::Sorted => {
+            c.passes(head.count)?;
             let mut members = Vec::new();
             sorted::each(c, sorted::by_score(head), &mut |member, score| {
                 members.push((member.to_vec(), score));

@@ -287,8 +287,8 @@ fn lrange(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
         return Ok(());
     }
     c.passes(left)?;
-    let Context { tx, reply, looks, .. } = c;
-    looks.scan(&**tx, elements(&head, from, to), &mut |_, value| {
+    let Context { tx, reply, .. } = c;
+    tx.scan(elements(&head, from, to), &mut |_, value| {
         left = left.wrapping_sub(1);
         reply.bulk(value);
         ControlFlow::Continue(())

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use super::flag::{FAST, READ, STRING, WRITE};
 use super::{Command, Context, KeysAt, MANY, NOT_INT, ONE, Outcome, SYNTAX, Stop, WRONG_TYPE, data, int, is};
-use crate::context::AHEAD;
+use crate::context::{AHEAD, Looks};
 use crate::data::chunks::Text;
 use crate::data::{STRING_MAX, string};
 use crate::engine::Tx;
@@ -41,24 +41,25 @@ const TOO_LONG: &str = "ERR string exceeds maximum allowed size (proto-max-bulk-
 fn get(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
     let value = c.tx.get(&c.key(args.get(1)))?;
     c.looks.at(value.is_some());
-    answer(&*c.tx, c.reply, value)
+    answer(&*c.tx, c.reply, &c.looks, value)
 }
 
 /// A value as the store has it.
-fn answer(tx: &dyn Tx, reply: &mut Reply, value: Option<&[u8]>) -> Outcome {
+fn answer(tx: &dyn Tx, reply: &mut Reply, looks: &Looks, value: Option<&[u8]>) -> Outcome {
     let Some(value) = value else {
         reply.null();
         return Ok(());
     };
     match string(value) {
         Some(bytes) => reply.bulk(bytes),
-        None => answer_text(tx, reply, &Text::read(value)?.ok_or(WRONG_TYPE)?)?,
+        None => answer_text(tx, reply, looks, &Text::read(value)?.ok_or(WRONG_TYPE)?)?,
     }
     Ok(())
 }
 
 /// A string that may lie in chunks.
-fn answer_text(tx: &dyn Tx, reply: &mut Reply, text: &Text<'_>) -> Outcome {
+fn answer_text(tx: &dyn Tx, reply: &mut Reply, looks: &Looks, text: &Text<'_>) -> Outcome {
+    looks.reads(text.len())?;
     Ok(reply.bulk_with(text.len(), |bytes| text.append_to(tx, bytes))?)
 }
 
@@ -73,7 +74,7 @@ fn mget(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
         c.looks.at(value.is_some());
         match value.map(Text::read).transpose()?.flatten() {
             Some(Text::Whole(bytes)) => c.reply.bulk(bytes),
-            Some(text) => answer_text(&*c.tx, c.reply, &text)?,
+            Some(text) => answer_text(&*c.tx, c.reply, &c.looks, &text)?,
             None => c.reply.null(),
         }
     }
@@ -138,7 +139,7 @@ fn set(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
     let stored = c.key(key);
     let before = c.tx.get(&stored)?;
     if get {
-        answer(&*c.tx, c.reply, before)?;
+        answer(&*c.tx, c.reply, &c.looks, before)?;
     }
     let there = before.is_some();
     let wanted = !(there && only_new || !there && only_old);
@@ -229,7 +230,7 @@ fn put_pairs(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
 
 fn getset(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
     let key = c.key(args.get(1));
-    answer(&*c.tx, c.reply, c.tx.get(&key)?)?;
+    answer(&*c.tx, c.reply, &c.looks, c.tx.get(&key)?)?;
     c.put_string(args.get(1), args.get(2), None)
 }
 
@@ -237,7 +238,7 @@ fn getdel(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
     let key = c.key(args.get(1));
     let value = c.tx.get(&key)?;
     let there = value.is_some();
-    answer(&*c.tx, c.reply, value)?;
+    answer(&*c.tx, c.reply, &c.looks, value)?;
     if there {
         c.remove(args.get(1))?;
     }
@@ -256,7 +257,7 @@ fn getex(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
     let value = c.tx.get(&stored)?;
     c.looks.at(value.is_some());
     let there = value.is_some();
-    answer(&*c.tx, c.reply, value)?;
+    answer(&*c.tx, c.reply, &c.looks, value)?;
     match until.filter(|_| there) {
         Some(Until::At(at)) if at <= c.now => c.remove(key).map(drop),
         Some(Until::At(at)) => c.set_expiry(&stored, Some(at)),
@@ -303,6 +304,7 @@ fn getrange(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
     let place = |at: i64| if at < 0 { at.saturating_add(len).max(0) } else { at };
     let (from, to) = if from < 0 && to < 0 && from > to { (1, 0) } else { (place(from), place(to).min(len - 1)) };
     let range = if from <= to { from as usize..to as usize + 1 } else { 0..0 };
+    c.reads(range.len())?;
     match &text {
         Text::Whole(bytes) => c.reply.bulk(bytes.get(range).unwrap_or_default()),
         Text::Chunked(long) => c.reply.bulk_with(range.len(), |bytes| {

@@ -33,6 +33,7 @@ pub(crate) fn find(parts: &mut Parts, parser: &mut Parser, thread: &Thread) -> F
     };
     let mut malformed = None;
     parts.batch.clear();
+    parts.heavy = None;
     // As a rule it is the same again.
     let mut last = parts.commands.last().copied().flatten();
     parts.commands.clear();

@@ -3,6 +3,7 @@
 use super::ended::{note_slow, outcome_of};
 use super::messages::hear_first;
 use super::monitored::tell_from;
+use crate::buffer::Buffer;
 use crate::command::Command;
 use crate::commands::{self, COMMANDS};
 use crate::data::stored;
@@ -58,13 +59,14 @@ pub(super) async fn exec(mut parts: Parts, thread: &Thread) -> Parts {
     // What was queued is slow, not that which runs it.
     let (began, ran) = (thread.tick(), false);
     let Parts { session, reply, input, batch, commands, mark, .. } = parts;
-    let no_input = Vec::new();
+    let no_input = Buffer::new();
     let command = |(at, number): (usize, usize)| {
         let args = queued.batch.arguments(at, &no_input);
         COMMANDS.get(number).map(|command| (number, commands::of_words(command, &args)))
     };
     let queue = queued.commands.into_iter().enumerate().map(command).collect();
-    let mut inner = Parts { session, reply, input: no_input, batch: queued.batch, commands: queue, ran, mark };
+    let mut inner =
+        Parts { session, reply, input: no_input, batch: queued.batch, commands: queue, ran, mark, heavy: None };
     let shared = &thread.shared;
     if shared.failpoints.skips(Step::OneTransaction) {
         inner.reply.array(inner.batch.len());
@@ -108,19 +110,37 @@ fn versions(shared: &Shared, keys: &[Vec<u8>]) -> engine::Result<Vec<Seen>> {
     Ok(versions)
 }
 
-pub(super) fn watch(mut parts: Parts, at: usize, thread: &Thread) -> Parts {
+/// Keys that are looked at before others have their turn.
+const LOOKED_AT: usize = 1000;
+
+/// What each key is at a moment between the request and its answer.
+async fn look(shared: &Shared, keys: &[Vec<u8>]) -> engine::Result<Vec<Seen>> {
+    let mut seen = Vec::new();
+    for (at, some) in keys.chunks(LOOKED_AT).enumerate() {
+        if at > 0 {
+            tokio::task::yield_now().await;
+        }
+        seen.extend(versions(shared, some)?);
+    }
+    Ok(seen)
+}
+
+pub(super) async fn watch(mut parts: Parts, at: usize, thread: &Thread) -> Parts {
     if parts.session.multi.is_some() {
         parts.reply.error("ERR WATCH inside MULTI is not allowed");
         return parts;
     }
     let args = parts.batch.arguments(at, &parts.input);
+    if parts.session.watched.len() + args.len() - 1 > WATCHED {
+        let mark = parts.reply.len();
+        let refused = Err(Stop::Error(format!("ERR more than {WATCHED} keys are watched")));
+        outcome_of(&mut parts.reply, mark, refused, thread);
+        return parts;
+    }
     let keys: Vec<Vec<u8>> = args.from(1).map(|key| stored(parts.session.db, key)).collect();
-    let seen = versions(&thread.shared, &keys);
+    let seen = look(&thread.shared, &keys).await;
     let watched = &mut parts.session.watched;
     let outcome = match seen {
-        _ if watched.len() + keys.len() > WATCHED => {
-            Err(Stop::Error(format!("ERR more than {WATCHED} keys are watched")))
-        }
         Err(error) => Err(Stop::Engine(error)),
         Ok(versions) => {
             // What was watched before must be as it was then.

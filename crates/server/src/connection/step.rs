@@ -12,6 +12,7 @@ use super::refusal::{self, only_hears, refusal, unknown};
 use super::{blocking, multi, pause};
 use crate::command::{Run, Special};
 use crate::form::flag;
+use crate::io::AT_ONCE;
 use crate::job::{Job, Parts, REPLY_MAX};
 use crate::outcome::Stop;
 use crate::session::Replies;
@@ -120,7 +121,12 @@ async fn alone(
     thread.recorder.calls[number].add(1);
     parts.session.client.last_command.store(number as u64, Relaxed);
     if parts.session.multi.is_some() && !command.is(flag::NOW) {
-        return multi::queue(parts, at, number, command);
+        if args.from(0).map(<[u8]>::len).sum::<usize>() < AT_ONCE {
+            return multi::queue(parts, at, number, command);
+        }
+        // It is copied.
+        let queued = tokio::task::spawn_blocking(move || multi::queue(parts, at, number, command)).await;
+        return queued.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
     }
     parts.ran = true;
     // Of one that waits clients that monitor are told when it begins.
@@ -152,7 +158,7 @@ async fn alone(
             job.parts
         }
         Run::Connection(Special::Exec) => multi::exec(parts, thread).await,
-        Run::Connection(Special::Watch) => multi::watch(parts, at, thread),
+        Run::Connection(Special::Watch) => multi::watch(parts, at, thread).await,
         Run::Block(_, timeout) => blocking::wait(parts, at, timeout, stream, thread).await,
         Run::Await(run) => blocking::ask_again(parts, at, run, stream, thread).await,
     };

@@ -26,12 +26,14 @@ impl Context<'_> {
     /// The bytes of the string at a key.
     pub(crate) fn string(&self, key: &[u8]) -> Outcome<Option<Cow<'_, [u8]>>> {
         let text = self.text(key)?;
+        self.reads(text.as_ref().map_or(0, Text::len))?;
         Ok(text.map(|text| text.bytes(&*self.tx)).transpose()?)
     }
 
     /// Sets a string, whatever the key has had.
     pub(crate) fn put_string(&mut self, key: &[u8], bytes: &[u8], expires: Option<u64>) -> Outcome {
         self.looks.write(bytes.len())?;
+        self.writes(bytes.len())?;
         let key = self.key(key);
         if bytes.len() > self.shared.chunks.whole {
             return self.put_long(&key, &Item { flags: 0, marks: 0, bytes }, expires);
@@ -42,6 +44,7 @@ impl Context<'_> {
 
     /// The same, with what memcached keeps with it.
     pub(crate) fn put_item(&mut self, key: &[u8], item: &Item<'_>, expires: Option<u64>) -> Outcome {
+        self.writes(item.bytes.len())?;
         let key = self.key(key);
         if item.bytes.len() > self.shared.chunks.whole {
             return self.put_long(&key, item, expires);
@@ -52,6 +55,7 @@ impl Context<'_> {
     /// Sets a string that was read before in this transaction: it keeps when it expires, and its flags.
     pub(crate) fn change_string(&mut self, key: &[u8], bytes: &[u8]) -> Outcome {
         self.looks.write(bytes.len())?;
+        self.writes(bytes.len())?;
         let key = self.key(key);
         let expires = self.tx.expires(&key)?;
         let value = self.tx.get(&key)?;
@@ -110,6 +114,7 @@ impl Context<'_> {
 
     /// Writes bytes at a place into the string at a key, which was read before in this transaction. It is long then, and keeps when it expires, and its flags; what lies between its end and the place is zero. Returns its length.
     pub(crate) fn write_at(&mut self, key: &[u8], at: usize, bytes: &[u8]) -> Outcome<usize> {
+        self.writes(bytes.len())?;
         let key = self.key(key);
         let expires = self.tx.expires(&key)?;
         let value = self.tx.get(&key)?;

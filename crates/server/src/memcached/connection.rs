@@ -8,6 +8,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
 use super::job::{Job, Parts};
 use super::request::{Batch, End, Parser};
+use crate::buffer::Buffer;
 use crate::client::Client;
 use crate::clock::now;
 use crate::io::{Heard, hear, rest, write};
@@ -18,13 +19,15 @@ use crate::thread::Thread;
 const BATCH: usize = 256;
 /// Bytes of replies that are gathered before they are written.
 const REPLY: usize = 64 << 10;
+/// What the requests of one connection may take before others have their turn, in nanoseconds.
+const TURN: u64 = 1_000_000;
 
 /// Serves `stream` until it ends, or is ended.
 pub(crate) async fn serve(mut stream: impl AsyncRead + AsyncWrite + Unpin, thread: Rc<Thread>, client: Arc<Client>) {
     // No client is asked to authenticate.
     client.known.store(true, Relaxed);
     let (shared, recorder) = (thread.shared.clone(), thread.recorder.clone());
-    let mut parts = Parts { shared, recorder, reply: Reply::new(), input: Vec::new(), batch: Batch::default() };
+    let mut parts = Parts { shared, recorder, reply: Reply::new(), input: Buffer::new(), batch: Batch::default() };
     let mut parser = Parser::default();
     loop {
         if !matches!(hear(&mut stream, &thread, &client, &mut parts.input).await, Heard::Bytes) {
@@ -83,7 +86,7 @@ async fn turn(
         }
     }
     let full = parts.batch.len() >= BATCH;
-    let mut at = 0;
+    let (mut at, mut began) = (0, thread.tick());
     while at < parts.batch.len() {
         let mut job = thread.executor.run(Job::new(parts, at)).await;
         if job.lacks_version() {
@@ -92,6 +95,10 @@ async fn turn(
         job.count();
         job.wake();
         (parts, at) = (job.parts, job.done);
+        if thread.tick() - began > TURN {
+            tokio::task::yield_now().await;
+            began = thread.tick();
+        }
         if parts.reply.len() > REPLY && write(stream, thread, client, &mut parts.reply).await.is_err() {
             return Err(parts);
         }

@@ -6,10 +6,13 @@ use super::Turn;
 use super::line::Verb;
 use super::meta::{complete, is_pending, with_version};
 use super::request::{Batch, Request};
+use crate::apart::is_apart;
+use crate::buffer::Buffer;
 use crate::clock::now;
 use crate::context::Context;
 use crate::data::stored;
 use crate::engine::{self, Error, Tx};
+use crate::meter::{LONG, Metered, Spent};
 use crate::metrics::Recorder;
 use crate::outcome::Stop;
 use crate::reply::Reply;
@@ -30,7 +33,7 @@ pub(super) struct Parts {
     pub(super) recorder: Arc<Recorder>,
     pub(super) reply: Reply,
     /// What the requests are found in.
-    pub(super) input: Vec<u8>,
+    pub(super) input: Buffer,
     pub(super) batch: Batch,
 }
 
@@ -50,6 +53,8 @@ pub(super) struct Job {
     forced: bool,
     /// The answer of a write whose version is only to be had now.
     versionless: Option<Vec<u8>>,
+    /// It takes too long for a thread that serves others, or has to wait.
+    heavy: bool,
     /// What was in the reply before.
     base: usize,
     touched: Touched,
@@ -70,6 +75,7 @@ impl Job {
             found: false,
             forced: false,
             versionless: None,
+            heavy: false,
             base,
             touched: Touched::Unknown,
         }
@@ -129,7 +135,7 @@ impl Job {
     }
 
     /// Runs one request, with an error of its own as its reply.
-    fn run_one(&mut self, tx: &mut dyn Tx, at: usize, now: u64) -> engine::Result<()> {
+    fn run_one(&mut self, tx: &mut dyn Tx, at: usize, now: u64, spent: &mut Spent) -> engine::Result<()> {
         let Parts { shared, reply, input, batch, .. } = &mut self.parts;
         let Some(request) = batch.get(at, input) else { return Ok(()) };
         let mark = reply.len();
@@ -140,12 +146,14 @@ impl Job {
             request.keys().for_each(|key| shared.evictor.note_key(&shared.random, &stored(db, key), writes, now));
         }
         let mut looks = crate::context::Looks::new(0, databases);
-        looks.apart = true; // its requests have no other thread
-        let mut context = Context { tx, reply, db, now, shared, looks };
+        (looks.apart, looks.spent) = (is_apart(), *spent);
+        let mut metered = Metered::new(tx, *spent, looks.apart);
+        let mut context = Context { tx: &mut metered, reply, db, now, shared, looks };
         let outcome = match &self.versionless {
             Some(answer) => complete(&mut context, &request, answer),
             None => super::run(&mut context, &request, &mut self.turn),
         };
+        spent.nanos = metered.nanos();
         match outcome {
             Ok(()) => {}
             Err(Stop::Error(text)) => {
@@ -169,18 +177,26 @@ impl Job {
 impl Job {
     /// Runs all that are to be run.
     fn run_all(&mut self, tx: &mut dyn Tx, now: u64) -> engine::Result<()> {
+        let mut spent = Spent::default();
         for at in self.from..self.to {
-            match self.run_one(tx, at, now) {
+            spent.begin_request();
+            match self.run_one(tx, at, now, &mut spent) {
                 // On its own, next time.
                 Err(Error::Conflict(_)) if !self.turn.writable && at > self.from => break,
+                // Those before it are run again without it.
+                Err(Error::TooLong) if at > self.from => {
+                    self.to = at;
+                    return Err(Error::Again);
+                }
                 Err(error) => {
+                    self.heavy = error == Error::TooLong;
                     self.found = !self.turn.writable && matches!(error, Error::Conflict(_));
                     return Err(error);
                 }
                 Ok(()) => {}
             }
             self.done = at + 1;
-            if self.parts.reply.len() - self.base > REPLY {
+            if self.parts.reply.len() - self.base > REPLY || spent.nanos > LONG && !is_apart() {
                 break;
             }
         }
@@ -208,6 +224,7 @@ fn together(parts: &Parts, from: usize) -> usize {
 impl Work for Job {
     fn attempt(&mut self, tx: &mut dyn Tx) -> engine::Result<()> {
         self.parts.reply.truncate(self.base);
+        self.heavy = false;
         if self.versionless.is_none() {
             self.errors = 0;
             self.turn = Turn { writable: self.writes(), ..Turn::default() };
@@ -253,6 +270,16 @@ impl Work for Job {
 
     fn class(&self) -> Class {
         if self.requests().any(|one| one.verb == Verb::FlushAll) { Class::Flush } else { Class::Data }
+    }
+
+    fn is_heavy(&self) -> bool {
+        self.heavy
+    }
+
+    fn put_off(&mut self) {
+        self.heavy = true;
+        self.parts.reply.truncate(self.base);
+        (self.done, self.errors) = (self.from, 0);
     }
 
     fn flushed(&mut self) {

@@ -64,18 +64,26 @@ impl Default for Gate {
 }
 
 impl Gate {
-    /// Waits while it is closed. A thread that has a transaction inside lets others in: it is closed only when they have left.
-    pub(crate) fn enter(&self) -> Inside<'_> {
+    /// None while it is closed, for the caller to wait elsewhere. A thread that has a transaction inside lets others in: it is closed only when they have left.
+    pub(crate) fn try_enter(&self) -> Option<Inside<'_>> {
         let at = pmem::thread_number() % COUNTS;
-        let count = &self.inside[at].0;
         let more = |count: usize| (count != CLOSED).then(|| count + 1);
-        while count.fetch_update(SeqCst, SeqCst, more).is_err() {
+        self.inside[at].0.fetch_update(SeqCst, SeqCst, more).ok()?;
+        Some(Inside { gate: self, at, hidden: self.hidden() })
+    }
+
+    /// Waits while it is closed.
+    pub(crate) fn enter(&self) -> Inside<'_> {
+        loop {
+            if let Some(inside) = self.try_enter() {
+                return inside;
+            }
+            let count = &self.inside[pmem::thread_number() % COUNTS].0;
             let mut changed = self.changed.0.lock();
             if count.load(SeqCst) == CLOSED {
                 self.changed.1.wait(&mut changed);
             }
         }
-        Inside { gate: self, at, hidden: self.hidden() }
     }
 
     /// Waits until all have left; now and then, until then, it asks those that take long to do so.
@@ -173,5 +181,17 @@ mod tests {
             });
         });
         assert_eq!(both.load(SeqCst), 0);
+    }
+
+    #[test]
+    fn who_would_wait_is_told() {
+        let gate = Gate::default();
+        let inside = gate.try_enter();
+        assert!(inside.is_some());
+        drop(inside);
+        let closed = gate.close(&|| ());
+        assert!(gate.try_enter().is_none());
+        drop(closed);
+        assert!(gate.try_enter().is_some());
     }
 }

@@ -33,4 +33,4 @@ mod structs;
 
 pub(crate) use self::eval::{How, eval, load};
 pub(crate) use self::library::{call as call_function, load as load_library};
-pub(crate) use self::run::{apart, is_apart};
+pub(crate) use self::run::apart;

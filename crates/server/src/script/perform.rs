@@ -10,6 +10,7 @@ use super::call::Caller;
 use super::run::{self, Interpreter};
 use super::state::{Ended, State, Terms};
 use super::{convert, numbers};
+use crate::apart::is_apart;
 use crate::clock::Watch;
 use crate::command::Env;
 use crate::engine::Error;
@@ -22,7 +23,8 @@ use crate::session::Session;
 /// Bytes that are told of the text of an error.
 const ERROR: usize = 64 << 10;
 
-/// What a script may take before it gets a thread of its own, in nanoseconds.
+/// What a script may take on a thread that serves others, in nanoseconds; and on one that serves none, before it is one that runs long.
+const BRIEF: u64 = 3_000_000;
 const SHORT: u64 = 20_000_000;
 
 pub(super) fn broken(error: &mlua::Error) -> Stop {
@@ -49,7 +51,8 @@ pub(super) fn terms(session: &mut Session) -> Terms {
         None => {
             let began = *running.began.get_or_insert_with(Watch::start);
             let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
-            Terms { began, budget: SHORT.min(limit), long: None, random, passed, waited }
+            let budget = if is_apart() { SHORT } else { BRIEF };
+            Terms { began, budget: budget.min(limit), long: None, random, passed, waited }
         }
     }
 }
@@ -108,6 +111,7 @@ pub(super) fn ended(one: &Interpreter, env: &mut Env<'_>, failed: Option<Error>)
     let ended = match state.ended.get() {
         None => return Ok(None),
         Some(Ended::Transaction) => failed.unwrap_or_else(|| Error::Other("the transaction failed".to_owned())),
+        Some(Ended::TooLong) if env.session.script.long.is_none() && !is_apart() => Error::TooLong,
         Some(Ended::TooLong) => {
             let running = &mut env.session.script;
             running.leaves = running.long.is_none();
@@ -138,7 +142,7 @@ fn call_script(
     let redis = if let Called::Script(_) = call.called { &one.redis } else { &one.libraries.redis };
     let keys = list(lua, call.args.from(3).take(call.keys), state)?;
     let rest = list(lua, call.args.from(3 + call.keys), state)?;
-    let mut bounded = Bounded { tx: &mut *env.tx, state, waits: run::is_apart() };
+    let mut bounded = Bounded { tx: &mut *env.tx, state, waits: is_apart() };
     let mut env = Env {
         tx: &mut bounded,
         session: &mut *env.session,

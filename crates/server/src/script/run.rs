@@ -11,6 +11,7 @@ use super::compiled::{compiled, keep};
 use super::libraries::{self, Libraries};
 use super::state::{MEMORY, OWN, State, Terms};
 use super::{api, args, bit, cjson, cmsgpack, convert, strings, structs};
+use crate::apart::Apart;
 use crate::sha::Sha;
 use mlua::chunk::ChunkMode;
 
@@ -39,7 +40,6 @@ pub(super) struct Interpreter {
 
 thread_local! {
     static INTERPRETER: RefCell<Option<Interpreter>> = const { RefCell::new(None) };
-    static APART: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Lends the thread's interpreter. One that is left by a panic is not used again.
@@ -63,18 +63,11 @@ pub(crate) fn apart<R>(f: impl FnOnce() -> R) -> R {
     struct Back;
     impl Drop for Back {
         fn drop(&mut self) {
-            APART.set(false);
             INTERPRETER.set(None);
         }
     }
-    APART.set(true);
-    let _back = Back;
+    let (_apart, _back) = (Apart::begin(), Back);
     f()
-}
-
-/// Whether this thread serves no connections.
-pub(crate) fn is_apart() -> bool {
-    APART.get()
 }
 
 impl Interpreter {
@@ -250,6 +243,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::apart::is_apart;
     use crate::clock::Watch;
     use crate::scripts::{Long, Scripts};
 

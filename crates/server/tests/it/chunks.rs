@@ -448,7 +448,9 @@ fn a_change_writes_what_it_touches() {
         }
         let after = costs(&mut client);
         let (barriers, bytes) = (after.0 - before.0, after.1 - before.1);
-        assert_eq!(barriers, 1, "{line}");
+        // It reads all, on a thread that may be new to the store and has to get a segment.
+        let most_barriers = if line.starts_with("GETEX") { 3 } else { 1 };
+        assert!((1..=most_barriers).contains(&barriers), "{line} has {barriers}");
         assert!(bytes <= most, "{line} has flushed {bytes} bytes, and {most} would do");
     }
     // What is read writes nothing, and what changes no bit neither.

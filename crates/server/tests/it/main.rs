@@ -18,6 +18,7 @@ mod failpoints;
 mod first;
 mod full;
 mod group;
+mod heavy;
 mod http;
 mod kept;
 mod kill;

@@ -63,10 +63,10 @@ pub(super) fn answer_one(c: &mut Context<'_>, head: &Head, id: Id) -> Outcome<bo
 /// Answers with the entries of a range, so many at most, all for 0; and returns their ids.
 pub(super) fn list(c: &mut Context<'_>, head: &Head, range: (Id, Id), most: u64, reverse: bool) -> Outcome<Vec<Id>> {
     let (mut ids, mut bad) = (Vec::new(), false);
-    let Context { tx, reply, looks, .. } = c;
+    let Context { tx, reply, .. } = c;
     let mark = reply.len();
     if let Some(keys) = keys(head, range, reverse) {
-        looks.scan(&**tx, keys, &mut |key, value| {
+        tx.scan(keys, &mut |key, value| {
             match Id::last_of(key) {
                 Some(id) if answer(reply, id, value) => ids.push(id),
                 _ => bad = true,
