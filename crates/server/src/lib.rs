@@ -73,6 +73,8 @@
 //! 4. The job's `attempt` has the keys fetched from memory, then `dispatch` runs the `commands` one
 //!    after the other; their `context` reads and changes a transaction of `engine`, and `data`
 //!    says where things lie. After a conflict all of it runs again, from an empty reply.
+//!    `meter` counts what each command asks of the transaction: one that takes long is run again on
+//!    a thread that serves no connections (`elsewhere`).
 //! 5. Durable. `connection::ended` notes what was slow; the replies are written, in a task by `io`
 //!    `write`.
 
