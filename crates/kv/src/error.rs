@@ -160,7 +160,7 @@ pub enum Error {
     },
     /// The log has no room until the store is durable further.
     #[error(
-        "the log is full ({live} of {capacity} bytes): a copy or a follower does not keep up; see `Store::copies`, or make a larger log"
+        "the log is full ({live} of {capacity} bytes): a replica or a follower does not keep up; next: look at `Store::copies`, or make a larger log"
     )]
     LogFull {
         /// Bytes that are needed.

@@ -108,4 +108,31 @@ pub(crate) fn before_barrier() {
 #[inline(always)]
 pub(crate) const fn before_barrier() {}
 
+/// Whether the log stays as it is, behind a wait of this length.
+#[cfg(feature = "failpoints")]
+type Holds = Box<dyn FnMut(std::time::Duration) -> bool>;
+
+#[cfg(feature = "failpoints")]
+thread_local! {
+    static LOG_HELD: std::cell::RefCell<Option<Holds>> = const { std::cell::RefCell::new(None) };
+}
+
+/// Keeps the log of a replicated store as it is for as long as `holds` says so, which commits of this thread ask each time they would clean it up, with how long they would wait before that. While it
+/// is held they do not wait.
+#[cfg(feature = "failpoints")]
+pub fn hold_log(holds: impl FnMut(std::time::Duration) -> bool + 'static) {
+    LOG_HELD.set(Some(Box::new(holds)));
+}
+
+#[cfg(feature = "failpoints")]
+pub(crate) fn log_is_held(wait: std::time::Duration) -> bool {
+    LOG_HELD.try_with(|held| held.borrow_mut().as_mut().is_some_and(|holds| holds(wait))).unwrap_or(false)
+}
+
+#[cfg(not(feature = "failpoints"))]
+#[inline(always)]
+pub(crate) const fn log_is_held(_: std::time::Duration) -> bool {
+    false
+}
+
 pmem::failpoints!(feature = "failpoints");

@@ -219,7 +219,7 @@ pub use error::{ConflictWith, DecodeError, Error, Key, Result};
 #[cfg(not(feature = "failpoints"))]
 use failpoints::Step;
 #[cfg(feature = "failpoints")]
-pub use failpoints::{Step, at_next_commit};
+pub use failpoints::{Step, at_next_commit, hold_log};
 pub use media::key::{KEY_MAX, VALUE_MAX};
 pub use media::regions::{NAME, REGION_KIND};
 pub use options::{Durability, Opening, Options, Part};

@@ -16,6 +16,7 @@ mod fixture;
 mod format_1;
 mod full;
 mod full_copies;
+mod full_log;
 mod isolation;
 mod kill;
 mod later;

@@ -40,7 +40,7 @@ impl Site {
         self.0.path().join(format!("log{machine}"))
     }
 
-    fn follow(&self, machine: u32) -> Follower {
+    pub(crate) fn follow(&self, machine: u32) -> Follower {
         Follower::serve(self.store(machine), self.log(machine), "127.0.0.1:0", &trust()).unwrap()
     }
 

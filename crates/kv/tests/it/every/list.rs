@@ -134,6 +134,7 @@ pub(super) const ALONG: &[&str] = &[
     "Transaction::put_for",
     "Transaction::snapshot",
     "at_next_commit",
+    "hold_log",
 ];
 
 /// Of stores on several machines: see `replicated`.
