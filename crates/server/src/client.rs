@@ -29,6 +29,8 @@ pub(crate) struct Client {
     pub(crate) known: AtomicBool,
     /// A request of it is being answered, which can take as long as the client has asked for.
     at_work: AtomicBool,
+    /// A request of it waits for others, or is held back.
+    pub(crate) blocked: AtomicBool,
     /// When a reply did not go out at once; 0 if all have.
     pub(crate) writing_since: AtomicU64,
     /// Messages that are yet to be sent to it.
@@ -80,6 +82,7 @@ impl Client {
             state: Mutex::new(state),
             known: false.into(),
             at_work: false.into(),
+            blocked: false.into(),
             writing_since: 0.into(),
             inbox: Inbox::default(),
             redirection_broken: false.into(),
@@ -157,6 +160,7 @@ impl Client {
             (self.inbox.is(MONITORS), 'O'),
             (self.inbox.is(SUBSCRIBES), 'P'),
             (state.queued.is_some(), 'x'),
+            (self.blocked.load(Relaxed), 'b'),
             (tracking.is_some(), 't'),
             (tracking.is_some() && self.redirection_broken.load(Relaxed), 'R'),
             (tracking.is_some_and(|tracking| tracking.broadcast), 'B'),

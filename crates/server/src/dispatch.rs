@@ -5,6 +5,7 @@ use crate::context::Context;
 use crate::data::{DATABASES, stored};
 use crate::engine::{Error, Tx};
 use crate::events::Noticing;
+use crate::failpoints::Step;
 use crate::form::flag;
 use crate::meter::{ARGUMENT, Metered};
 use crate::outcome::{Outcome, Stop};
@@ -24,7 +25,8 @@ pub(crate) fn run(command: &Command, args: &Arguments<'_>, env: &mut Env<'_>, re
             let mut own = std::mem::take(*looks);
             own.waited = session.waited;
             own.since = std::mem::take(&mut session.since);
-            let (db, shared) = (own.databases.of(session.db), &*session.shared);
+            let map = own.databases;
+            let (db, shared) = (map.of(session.db), &*session.shared);
             if shared.evictor.notes() {
                 shared.evictor.note(&shared.random, command, args, db, now);
             }
@@ -53,8 +55,12 @@ pub(crate) fn run(command: &Command, args: &Arguments<'_>, env: &mut Env<'_>, re
             session.mismatched = looks.mismatched.take();
             session.since = std::mem::take(&mut looks.since);
             if session.shared.tracking.any() {
-                session.flushed |= matches!(command.name, "flushall" | "flushdb" | "swapdb");
-                if session.tracking.is_on() && command.is(flag::READ) {
+                let failpoints = session.shared.failpoints;
+                // Behind a swap each key may be another one.
+                let swaps = looks.databases != map && !failpoints.skips(Step::SwapTold);
+                session.flushed |= swaps || outcome.is_ok() && matches!(command.name, "flushall" | "flushdb");
+                let is_told = session.tracking.is_on() && !failpoints.skips(Step::ExpiryTold);
+                if is_told && command.is(flag::READ) {
                     note_due(command, args, &**inner, db, session)?;
                 }
             }

@@ -90,6 +90,8 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         }
         let worker = shared.clone();
         let gone = tokio::task::spawn_blocking(move || {
+            // A pause that begins now waits for it.
+            let Some(_under_way) = worker.pauses.enter_now() else { return Ok(false) };
             if worker.evictor.notes() {
                 worker.evictor.grow(4 * worker.engine.counts().entries);
             }

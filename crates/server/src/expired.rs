@@ -39,7 +39,14 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             let worker = shared.clone();
             let told = match first {
                 None => Ok(Ok(())),
-                Some(_) => tokio::task::spawn_blocking(move || tell(&worker, &due)).await,
+                Some(_) => {
+                    let told = move || {
+                        // A pause that begins now waits for it.
+                        let Some(_under_way) = worker.pauses.enter_now() else { return Ok(()) };
+                        tell(&worker, &due)
+                    };
+                    tokio::task::spawn_blocking(told).await
+                }
             };
             if let Ok(Err(error)) = told {
                 tracing::warn!("that keys have expired was not told yet: {error}");

@@ -36,12 +36,38 @@ pub enum Step {
     PublishedBehind,
     /// By a policy about keys that expire no other key goes.
     LastingStays,
+    /// A client that tracks has the keys that it reads noted before its transaction begins.
+    NotedFirst,
+    /// What has changed is told behind the answers that came before it.
+    ToldBehind,
+    /// A write that began when no client tracked, and finds one behind its commit, tells it to forget everything.
+    UnknownTellsAll,
+    /// `SWAPDB` tells clients that track to forget everything.
+    SwapTold,
+    /// A client that tracks is told when a key expires that it has read.
+    ExpiryTold,
+    /// The answer to `CLIENT PAUSE` waits for writes that are under way.
+    WritesAwaited,
+    /// A long string that grows behind its last chunk makes that one whole.
+    LastChunkWhole,
+    /// A shorter string in the place of a long one leaves none of its chunks.
+    RestRemoved,
+    /// A copy of a long string has chunks of its own.
+    OwnChunks,
+    /// The store says that it has long strings before it has one.
+    FormNoted,
+    /// `SWAPDB` runs alone, and all transactions behind it go by its map.
+    SwapAlone,
+    /// ... which is in the store.
+    MapWritten,
+    /// What was watched has changed if it comes from another database.
+    SeenDatabase,
 }
 
 impl Step {
     /// All of them.
     #[cfg(feature = "failpoints")]
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 29] = [
         Self::DurableFirst,
         Self::TogetherFirst,
         Self::FailureTold,
@@ -58,6 +84,19 @@ impl Step {
         Self::Woken,
         Self::PublishedBehind,
         Self::LastingStays,
+        Self::NotedFirst,
+        Self::ToldBehind,
+        Self::UnknownTellsAll,
+        Self::SwapTold,
+        Self::ExpiryTold,
+        Self::WritesAwaited,
+        Self::LastChunkWhole,
+        Self::RestRemoved,
+        Self::OwnChunks,
+        Self::FormNoted,
+        Self::SwapAlone,
+        Self::MapWritten,
+        Self::SeenDatabase,
     ];
 }
 

@@ -260,6 +260,9 @@ impl Job {
 
     /// It is committed: subscribers are told what has become of keys.
     pub(crate) fn tell(&mut self) {
+        if self.parts.session.shared.failpoints.skips(Step::NotedFirst) {
+            note_keys(&self.parts, self.from..self.to, self.exec.is_some());
+        }
         if let Some(ticket) = self.ticket.take() {
             ticket.tell();
         }
@@ -305,6 +308,12 @@ impl Job {
 
 /// Notes the keys that a client is about to read, if it is to be told of their changes. `whole` is what stands between `MULTI` and `EXEC`.
 fn note_reads(parts: &Parts, requests: std::ops::Range<usize>, whole: bool) {
+    if !parts.session.shared.failpoints.skips(Step::NotedFirst) {
+        note_keys(parts, requests, whole);
+    }
+}
+
+fn note_keys(parts: &Parts, requests: std::ops::Range<usize>, whole: bool) {
     let Some(mode) = parts.session.tracking.mode().filter(|mode| !mode.broadcast) else { return };
     let (mut said, mut keys) = (parts.session.tracking.said, Vec::new());
     for at in requests {
@@ -346,7 +355,10 @@ impl Work for Job {
         };
         if let Some(watched) = &self.exec {
             for (key, seen) in watched.iter().filter(|_| !failpoints.skips(Step::Watched)) {
-                if databases.seen(tx, key)? != *seen {
+                let now = databases.seen(tx, key)?;
+                let version = |seen: &Seen| seen.map(|(version, _)| version);
+                let is_same = now == *seen || failpoints.skips(Step::SeenDatabase) && version(&now) == version(seen);
+                if !is_same {
                     self.parts.reply.null_array();
                     self.done = self.to;
                     self.touched = Touched::Keys(Vec::new());

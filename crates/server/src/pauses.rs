@@ -70,9 +70,15 @@ impl Pauses {
 
     /// Holds back, until this moment at least; what another pause holds back stays so, as long as the longer of them.
     pub(crate) fn begin(&self, what: Held, until: u64) {
-        let before = self.held();
-        let (what, until) = before.map_or((what, until), |(held, end)| (what.max(held), until.max(end)));
-        self.state.store(2 * until + u64::from(what == Held::All), SeqCst);
+        let now = now();
+        let longer = |before: u64| {
+            // One that is over says nothing of what is held.
+            let before = if before / 2 > now { before } else { 0 };
+            let all = what == Held::All || before % 2 == 1;
+            Some(2 * until.max(before / 2) + u64::from(all))
+        };
+        // Another one may begin at the same moment. It always changes to something.
+        let _ = self.state.fetch_update(SeqCst, SeqCst, longer);
     }
 
     pub(crate) fn end(&self) {
@@ -95,11 +101,16 @@ impl Pauses {
         self.writes[at].0.fetch_sub(1, SeqCst);
     }
 
-    /// The same for as long as it is kept. Waits while there is a pause, and the server is not to stop.
+    /// The same for as long as it is kept.
+    pub(crate) fn enter_now(&self) -> Option<Writing<'_>> {
+        self.enter().map(|at| Writing { pauses: self, at })
+    }
+
+    /// The same. Waits while there is a pause, and the server is not to stop.
     pub(crate) async fn write(&self, stops: impl Fn() -> bool) -> Writing<'_> {
         loop {
-            if let Some(at) = self.enter() {
-                return Writing { pauses: self, at };
+            if let Some(writing) = self.enter_now() {
+                return writing;
             }
             if stops() {
                 let at = pmem::thread_number() % COUNTS;
@@ -154,6 +165,22 @@ mod tests {
         // One that is over holds nothing back, and is forgotten.
         pauses.begin(Held::All, now());
         assert!(pauses.held().is_none() && !pauses.any());
+    }
+
+    #[test]
+    fn pauses_that_begin_at_once_are_as_one() {
+        let pauses = Pauses::default();
+        std::thread::scope(|scope| {
+            for turn in 0..4_u64 {
+                let pauses = &pauses;
+                scope.spawn(move || {
+                    let (what, end) = (if turn == 1 { Held::All } else { Held::Writes }, now() + LONGEST / 2);
+                    (0..1000).for_each(|more| pauses.begin(what, end + turn * more));
+                });
+            }
+        });
+        let (held, until) = pauses.held().unwrap_or((Held::Writes, 0));
+        assert!(held == Held::All && until >= now() + LONGEST / 2 - 60_000 + 3 * 999);
     }
 
     #[test]

@@ -34,6 +34,8 @@ pub(crate) async fn run(shared: Arc<Shared>) {
         }
         let worker = shared.clone();
         let worked = tokio::task::spawn_blocking(move || {
+            // A pause that begins now waits for it.
+            let Some(_under_way) = worker.pauses.enter_now() else { return Ok(false) };
             let began = Watch::start();
             let worked = step(&worker, now());
             worker.latency.note(event::EXPIRE_CYCLE, began.nanos());

@@ -17,7 +17,7 @@ use crate::databases::{self, DatabaseMap, Databases};
 use crate::engine::{self, Engine, Tx};
 use crate::events::{Events, Teller};
 use crate::evictor::Evictor;
-use crate::failpoints::Failpoints;
+use crate::failpoints::{Failpoints, Step};
 use crate::form::Catalogue;
 use crate::group::Group;
 use crate::latency::{Latency, event};
@@ -122,6 +122,8 @@ impl Shared {
         let (ids, collections, seed, map) = if group.as_ref().is_some_and(|group| group.follows()) {
             (Ids::none(), true, 0, DatabaseMap::default())
         } else {
+            // First: a store that a newer server has written is refused, and left as it is.
+            let map = databases::load(&*engine)?;
             let ids = Ids::draw(&*engine, failpoints)?;
             let collections = any_collection(&*engine)?;
             match remove::resume(&*engine)? {
@@ -129,7 +131,7 @@ impl Shared {
                 waiting => gate.hide(waiting),
             }
             let seed = crate::data::seed(&*engine, collections, RandomSeed::draw().0)?;
-            (ids, collections, seed, databases::load(&*engine)?)
+            (ids, collections, seed, map)
         };
         Ok(Arc::new_cyclic(|itself| Self {
             commands,
@@ -210,6 +212,7 @@ impl Shared {
             Touched::Told => return,
             Touched::Keys(keys) if keys.is_empty() => return,
             Touched::Keys(keys) => self.tracking.changed(&keys, by, limit),
+            Touched::Unknown if self.failpoints.skips(Step::UnknownTellsAll) => return,
             Touched::Unknown | Touched::All => self.tracking.all_changed(limit),
         });
     }

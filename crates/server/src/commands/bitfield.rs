@@ -171,8 +171,16 @@ fn run(c: &mut Context<'_>, args: &Arguments<'_>, reads: bool) -> Outcome {
         Some(before) => {
             let mut bytes = before.to_vec();
             bytes.resize(len, 0);
-            let answers: Vec<Option<i128>> = ops.iter().map(|op| apply(op, &mut bytes)).collect();
-            if bytes != before {
+            // As in Redis: what is set back again has changed, and what is set to what it was has not.
+            let mut changed = len > before.len();
+            let one = |op: &Op| {
+                let was = op.of.read(&bytes, op.offset);
+                let answer = apply(op, &mut bytes);
+                changed |= op.of.read(&bytes, op.offset) != was;
+                answer
+            };
+            let answers: Vec<Option<i128>> = ops.iter().map(one).collect();
+            if changed {
                 c.change_string(args.get(1), &bytes)?;
             }
             answers

@@ -49,14 +49,14 @@ fn setbit(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
     let (before, len) = (byte(&*c.tx, &text, at)?, text.len().max(at + 1));
     let after = if on { before | mask } else { before & !mask };
     match text.whole().filter(|_| c.is_whole(len)) {
+        // As in Redis this is no change.
+        _ if after == before && len == text.len() => {}
         Some(bytes) => {
             let mut bytes = bytes.to_vec();
             bytes.resize(len, 0);
             bytes[at] = after;
             c.change_string(key, &bytes)?;
         }
-        // What changes nothing is told as no change.
-        None if after == before && len == text.len() => {}
         None => drop(c.write_at(key, at, &[after])?),
     }
     c.reply.int((before & mask != 0).into());

@@ -1,8 +1,9 @@
 //! `CLIENT PAUSE`: from its answer on nothing that it holds back takes effect.
 
 use super::connection::refuse_others;
-use super::{Command, Form, KeysAt, Outcome, Run, SYNTAX, Stop, WaitLimit, is};
+use super::{Command, Form, KeysAt, Outcome, Run, Stop, WaitLimit, is};
 use crate::clock::now;
+use crate::failpoints::Step;
 use crate::form::flag::CONNECTION;
 use crate::pauses::{Held, LONGEST};
 use crate::reply::Reply;
@@ -29,7 +30,7 @@ fn pause(s: &Session, args: &Arguments<'_>, since: &mut Option<u64>, reply: &mut
         }
     };
     reply.ok();
-    if pauses.writes() == 0 {
+    if pauses.writes() == 0 || s.shared.failpoints.skips(Step::WritesAwaited) {
         return Ok(WaitLimit::Enough);
     }
     let limit = s.shared.settings().script_time.as_millis() as u64 + GRACE;
@@ -47,7 +48,12 @@ fn asked(args: &Arguments<'_>) -> Outcome<(Held, u64)> {
         4 if is(args.get(3), "WRITE") => Held::Writes,
         4 if is(args.get(3), "ALL") => Held::All,
         4 => return Err("ERR CLIENT PAUSE mode must be WRITE or ALL".into()),
-        _ => return Err(SYNTAX.into()),
+        _ => {
+            let what = args.get(1).escape_ascii();
+            return Err(
+                format!("ERR unknown subcommand or wrong number of arguments for '{what}'. Try CLIENT HELP.").into()
+            );
+        }
     };
     let ms = number(args.get(2)).ok_or("ERR timeout is not an integer or out of range")?;
     let ms = u64::try_from(ms).map_err(|_| "ERR timeout is negative")?;

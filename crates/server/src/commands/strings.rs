@@ -261,8 +261,8 @@ fn getex(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
     match until.filter(|_| there) {
         Some(Until::At(at)) if at <= c.now => c.remove(key).map(drop),
         Some(Until::At(at)) => c.set_expiry(&stored, Some(at)),
-        Some(Until::Stays) => c.set_expiry(&stored, None),
-        Some(Until::Kept) | None => Ok(()),
+        Some(Until::Stays) if c.tx.expires(&stored)?.is_some() => c.set_expiry(&stored, None),
+        Some(Until::Stays | Until::Kept) | None => Ok(()),
     }
 }
 

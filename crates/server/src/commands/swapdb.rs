@@ -5,6 +5,7 @@ use super::{Command, Context, KeysAt, Outcome, data};
 use crate::data::DATABASES;
 use crate::databases;
 use crate::engine::Error;
+use crate::failpoints::Step;
 use crate::request::{Arguments, number};
 
 pub(super) const COMMANDS: &[Command] = &[data("swapdb", 3, WRITE | FAST | KEYSPACE | DANGEROUS, KeysAt::None, swapdb)];
@@ -17,11 +18,14 @@ fn swapdb(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
     let (one, other) = known(one).zip(known(other)).ok_or("ERR DB index is out of range")?;
     if one != other {
         // All others go by the map in memory.
-        if !c.shared.databases.may_change() {
+        let failpoints = c.shared.failpoints;
+        if !c.shared.databases.may_change() && !failpoints.skips(Step::SwapAlone) {
             return Err(Error::Alone.into());
         }
         let map = c.looks.databases.swapped(one, other);
-        databases::put(c.tx, c.shared.seed, map)?;
+        if !failpoints.skips(Step::MapWritten) {
+            databases::put(c.tx, c.shared.seed, map)?;
+        }
         c.shared.databases.change(map);
         c.looks.databases = map;
     }

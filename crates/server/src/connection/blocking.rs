@@ -4,6 +4,7 @@
 //! its client has gone: nothing is taken out for one that is not there to get it, nor for one that does not take what it is sent. The one that
 //! waits longest is woken first, and served unless another one comes in between.
 
+use std::sync::atomic::Ordering::Relaxed;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -229,6 +230,21 @@ enum Next {
 /// Waits until there is a reason to look again. Meanwhile it sends what is to be said about requests before this one, and messages; a client that does not take that at once
 /// lets others go first, and waits no longer than it has asked for.
 async fn rest(
+    parts: &mut Parts,
+    most: usize,
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    thread: &Thread,
+    waiting: &impl Place,
+    until: Option<tokio::time::Instant>,
+) -> Next {
+    let client = parts.session.client.clone();
+    client.blocked.store(true, Relaxed);
+    let next = until_there_is_something(parts, most, stream, thread, waiting, until).await;
+    client.blocked.store(false, Relaxed);
+    next
+}
+
+async fn until_there_is_something(
     parts: &mut Parts,
     most: usize,
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),

@@ -1,5 +1,7 @@
 //! `CLIENT PAUSE`: requests that are held back, and connections that wait meanwhile.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::messages::deliver;
@@ -41,6 +43,7 @@ pub(super) async fn wait(
             parts.session.closing = true;
             break;
         }
+        client.blocked.store(true, Relaxed);
         let reads = parts.input.len() < most;
         tokio::select! {
             () = pauses.look(until) => {}
@@ -54,6 +57,7 @@ pub(super) async fn wait(
             }
         }
     }
+    client.blocked.store(false, Relaxed);
     parts
 }
 

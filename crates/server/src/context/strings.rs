@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use super::{AT_ONCE, Context};
 use crate::data::chunks::{Long, Text};
 use crate::data::{Item, Kind, STRING, flags, note_form, string};
+use crate::failpoints::Step;
 use crate::headed::Headed;
 use crate::outcome::{Outcome, WRONG_TYPE};
 
@@ -102,7 +103,9 @@ impl Context<'_> {
         }
         match before {
             Some(before) => {
-                self.remove_chunks(&before, long.chunks())?;
+                if !self.shared.failpoints.skips(Step::RestRemoved) {
+                    self.remove_chunks(&before, long.chunks())?;
+                }
                 self.put_head(key, long, expires)
             }
             None => {
@@ -146,6 +149,7 @@ impl Context<'_> {
             long.grow(range.end);
             // Each chunk is as long as the string says: the one that was the last becomes longer, if it is there.
             if let Some(last) = before.chunks().checked_sub(1)
+                && !self.shared.failpoints.skips(Step::LastChunkWhole)
                 && !touched.contains(&last)
                 && let Some(chunk) = before.chunk(&*self.tx, last)?
                 && chunk.len() < long.bytes_of(last)
@@ -194,7 +198,8 @@ impl Context<'_> {
 
     /// One with an id of its own, of which the store says from then on that it has some.
     fn new_long(&mut self, shift: u8) -> Outcome<Long> {
-        if !self.shared.chunks_noted.load(Relaxed) && note_form(self.tx, self.shared.seed)? {
+        let notes = !self.shared.failpoints.skips(Step::FormNoted);
+        if notes && !self.shared.chunks_noted.load(Relaxed) && note_form(self.tx, self.shared.seed)? {
             self.shared.chunks_noted.store(true, Relaxed);
         }
         Ok(Long::new(self.new_head(Kind::String)?.id, shift))
@@ -203,6 +208,9 @@ impl Context<'_> {
     /// The same string with another id. The caller writes the head.
     pub(super) fn copy_long(&mut self, long: &Long) -> Outcome<Long> {
         let mut copy = long.clone();
+        if self.shared.failpoints.skips(Step::OwnChunks) {
+            return Ok(copy);
+        }
         copy.head.id = self.new_head(Kind::String)?.id;
         for number in long.there() {
             // Damage is not copied.

@@ -126,8 +126,7 @@ pub(super) fn events(
         }
         "xgroup" => group(&mut made, args, &key(2), noticed, answer),
         "setbit" | "bitfield" => {
-            let other = all.iter().filter(|change| change.differs);
-            other.for_each(|change| made.change(change, (class::STRING, "setbit")));
+            all.iter().for_each(|change| made.change(change, (class::STRING, "setbit")));
         }
         "mset" | "msetnx" if !all.is_empty() => {
             let mut told = BTreeSet::new();

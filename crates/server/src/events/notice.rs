@@ -26,8 +26,6 @@ pub(super) struct Change {
     pub(super) is: Option<Was>,
     /// How often it was set.
     pub(super) puts: usize,
-    /// It was set to something else than it was.
-    pub(super) differs: bool,
 }
 
 impl Change {
@@ -109,7 +107,7 @@ impl<'t> Noticing<'t> {
         }
         let was = self.was(key)?;
         self.places.insert(key.to_vec(), self.changes.len());
-        self.changes.push(Change { key: key.to_vec(), was, is: was, puts: 0, differs: false });
+        self.changes.push(Change { key: key.to_vec(), was, is: was, puts: 0 });
         Ok(self.changes.len() - 1)
     }
 
@@ -135,9 +133,7 @@ impl Tx for Noticing<'_> {
         if Self::is_a_key(key) {
             let at = self.place(key)?;
             let count = Head::read(value).map_or(0, |head| head.count);
-            let differs = self.tx.get(key)? != Some(value);
             let change = &mut self.changes[at];
-            change.differs |= differs;
             change.is = Some(Was { count, expires: expires.is_some() });
             change.puts += 1;
         } else if let Some(id) = of_a_consumer(key) {

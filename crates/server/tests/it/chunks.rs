@@ -7,7 +7,7 @@ use std::process::Command;
 
 use pmem::DomainChoice;
 use server::engine::Engine;
-use server::{Chunks, Config, Server, Settings};
+use server::{Chunks, Config, Server, Settings, Step};
 
 use crate::kill;
 use crate::support::{Client, Reply, Store, start, until, usual};
@@ -29,7 +29,11 @@ fn config(chunks: Chunks) -> Config {
 }
 
 fn serve(store: Store, path: &Path, chunks: Chunks) -> Server {
-    start(None, config(chunks), store.open(path, pmem::Options::new().domain(DomainChoice::Emulated)))
+    serve_without(None, store, path, chunks)
+}
+
+fn serve_without(step: Option<Step>, store: Store, path: &Path, chunks: Chunks) -> Server {
+    start(step, config(chunks), store.open(path, pmem::Options::new().domain(DomainChoice::Emulated)))
 }
 
 fn stop(server: Server) {
@@ -97,6 +101,8 @@ struct Model {
     client: Client,
     memcached: std::net::TcpStream,
     keys: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// What memcached keeps with some of them.
+    flags: BTreeMap<Vec<u8>, u32>,
     random: Random,
     chunks: Chunks,
     most: usize,
@@ -144,6 +150,12 @@ impl Model {
         format!("k{}", self.random.below(3)).into_bytes()
     }
 
+    /// It has no flags of memcached's.
+    fn set(&mut self, key: &[u8], value: Vec<u8>) {
+        self.flags.remove(key);
+        self.keys.insert(key.to_vec(), value);
+    }
+
     fn step(&mut self, what: &str) {
         let key = self.key();
         let has = self.keys.get(&key).cloned();
@@ -159,18 +171,19 @@ impl Model {
         match self.random.below(27) {
             0 => {
                 self.expect(&[b"SET", &key, &value], &Reply::ok(), what);
-                self.keys.insert(key.clone(), value);
+                self.set(&key, value);
             }
             1 => {
                 self.expect(&[b"SET", &key, &value, b"GET", b"KEEPTTL"], &maybe(&has), what);
-                self.keys.insert(key.clone(), value);
+                self.set(&key, value);
             }
             2 => {
                 self.expect(&[b"GETSET", &key, &value], &maybe(&has), what);
-                self.keys.insert(key.clone(), value);
+                self.set(&key, value);
             }
             3 => {
                 self.expect(&[b"GETDEL", &key], &maybe(&has), what);
+                self.flags.remove(&key);
                 self.keys.remove(&key);
             }
             4 => self.expect(&[b"GETEX", &key, b"PERSIST"], &maybe(&has), what),
@@ -224,7 +237,9 @@ impl Model {
                 if has.is_some() {
                     self.expect(&[b"RENAME", &key, &other], &Reply::ok(), what);
                     self.keys.remove(&key);
-                    self.keys.insert(other, old);
+                    let flags = self.flags.remove(&key);
+                    self.set(&other, old);
+                    self.flags.extend(flags.map(|flags| (other, flags)));
                 }
             }
             18 => {
@@ -232,7 +247,9 @@ impl Model {
                 if other != key {
                     self.expect(&[b"COPY", &key, &other, b"REPLACE"], &number(usize::from(has.is_some())), what);
                     if has.is_some() {
-                        self.keys.insert(other, old);
+                        let flags = self.flags.get(&key).copied();
+                        self.set(&other, old);
+                        self.flags.extend(flags.map(|flags| (other, flags)));
                     }
                 }
             }
@@ -250,7 +267,10 @@ impl Model {
                 all.resize(all.len().max(old.len()), 0);
                 all.iter_mut().zip(&old).for_each(|(byte, other)| *byte ^= other);
                 self.expect(&[b"BITOP", b"XOR", &key, &key, &other], &number(all.len()), what);
-                if all.is_empty() { drop(self.keys.remove(&key)) } else { drop(self.keys.insert(key.clone(), all)) }
+                self.set(&key, all.clone());
+                if all.is_empty() {
+                    self.keys.remove(&key);
+                }
             }
             21 => {
                 let Reply::Bulk(payload) = ask(&mut self.client, &[b"DUMP", &key]) else {
@@ -259,19 +279,20 @@ impl Model {
                 };
                 let other = self.key();
                 self.expect(&[b"RESTORE", &other, b"0", &payload, b"REPLACE"], &Reply::ok(), what);
-                self.keys.insert(other, old);
+                self.set(&other, old);
             }
             22 => {
                 let other = self.key();
                 self.expect(&[b"MSET", &key, &value, &other, &part], &Reply::ok(), what);
-                self.keys.insert(key.clone(), value);
-                self.keys.insert(other, part);
+                self.set(&key, value);
+                self.set(&other, part);
             }
             23 => {
                 let name = String::from_utf8(key.clone()).unwrap();
                 let answer = self.memcached(&format!("set {name} 77 0 {}", value.len()), Some(&value));
                 assert_eq!(answer, b"STORED\r\n", "{what}: set");
-                self.keys.insert(key.clone(), value);
+                self.set(&key, value);
+                self.flags.insert(key.clone(), 77);
             }
             24 => {
                 let name = String::from_utf8(key.clone()).unwrap();
@@ -301,6 +322,7 @@ impl Model {
             }
             _ => {
                 self.expect(&[b"DEL", &key], &number(usize::from(has.is_some())), what);
+                self.flags.remove(&key);
                 self.keys.remove(&key);
             }
         }
@@ -348,21 +370,37 @@ impl Model {
         match has {
             None => assert_eq!(answer, b"END\r\n", "{what}: get"),
             Some(bytes) => {
-                let end = [&bytes[..], b"\r\nEND\r\n"].concat();
-                assert!(
-                    answer.starts_with(format!("VALUE {name} ").as_bytes()) && answer.ends_with(&end),
-                    "{what}: get"
-                );
+                let flags = self.flags.get(key).copied().unwrap_or(0);
+                let first = format!("VALUE {name} {flags} {}\r\n", bytes.len());
+                let whole = [first.as_bytes(), &bytes, b"\r\nEND\r\n"].concat();
+                let line = || answer.split(|byte| *byte == b'\r').next().unwrap_or_default().escape_ascii().to_string();
+                assert!(answer == whole, "{what}: get: {}, expected {first}", line());
             }
         }
     }
 }
 
 fn against_plain_bytes(store: Store, chunks: Chunks, most: usize, seeds: std::ops::Range<u64>, steps: usize) {
+    without_plain_bytes(None, store, chunks, most, seeds, steps);
+}
+
+/// Short strings without a step.
+pub fn small_ones(step: Option<Step>) {
+    without_plain_bytes(step, Store::Kv, TINY, 300, 0..3, 200);
+}
+
+fn without_plain_bytes(
+    step: Option<Step>,
+    store: Store,
+    chunks: Chunks,
+    most: usize,
+    seeds: std::ops::Range<u64>,
+    steps: usize,
+) {
     for seed in seeds {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("store");
-        let mut keys = BTreeMap::new();
+        let (mut keys, mut flags) = (BTreeMap::new(), BTreeMap::new());
         let mut random = Random(seed);
         // Behind a start all is as it was, also with other sizes of chunks.
         for run in 0..3 {
@@ -370,17 +408,17 @@ fn against_plain_bytes(store: Store, chunks: Chunks, most: usize, seeds: std::op
                 1 => Chunks { whole: chunks.whole * 3, chunk: chunks.chunk * 4 },
                 _ => chunks,
             };
-            let server = serve(store, &path, sizes);
+            let server = serve_without(step, store, &path, sizes);
             let client = Client::to(server.redis()[0]);
             let memcached = std::net::TcpStream::connect(server.memcached()[0]).unwrap();
-            let mut model = Model { client, memcached, keys, random, chunks, most };
+            let mut model = Model { client, memcached, keys, flags, random, chunks, most };
             for key in ["k0", "k1", "k2"] {
                 model.look(key.as_bytes(), &format!("{store:?}, seed {seed}, start {run}"));
             }
             for step in 0..steps {
                 model.step(&format!("{store:?}, {sizes:?}, seed {seed}, start {run}, step {step}"));
             }
-            (keys, random) = (model.keys, model.random);
+            (keys, flags, random) = (model.keys, model.flags, model.random);
             drop((model.client, model.memcached));
             stop(server);
         }
@@ -462,6 +500,39 @@ fn a_change_writes_what_it_touches() {
     assert_eq!(client.say("DEL sparse"), Reply::Int(1));
     drop(client);
     stop(server);
+}
+
+/// A string that becomes shorter in its place has, at once, the chunks that it needs and no others.
+pub fn shorter_in_its_place(step: Option<Step>) {
+    for store in Store::ALL {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("store");
+        let server = serve_without(step, store, &path, TINY);
+        let mut client = Client::to(server.redis()[0]);
+        for chunks in [50, 10, 30, 4] {
+            assert_eq!(ask(&mut client, &[b"SET", b"k", &vec![b'x'; 16 * chunks]]), Reply::ok());
+        }
+        assert_eq!(client.say("APPEND k y"), Reply::Int(65));
+        drop(client);
+        stop(server);
+        let engine = store.open(&path, pmem::Options::new().domain(DomainChoice::Emulated));
+        let mut chunks = 0;
+        let count = engine.read(&mut |tx| {
+            chunks = 0;
+            tx.scan(kv::Keys::prefix(&[ELEMENTS]), &mut |_, _| {
+                chunks += 1;
+                std::ops::ControlFlow::Continue(())
+            })
+        });
+        count.unwrap();
+        assert_eq!(chunks, 5, "chunks without an owner: {store:?}");
+        engine.close().unwrap();
+    }
+}
+
+#[test]
+fn a_shorter_string_leaves_no_chunks() {
+    shorter_in_its_place(None);
 }
 
 #[test]
@@ -592,10 +663,14 @@ fn seed(path: &Path) -> Vec<u8> {
 
 #[test]
 fn older_servers_refuse_a_store_with_long_strings_and_this_one_what_is_newer() {
+    refused_by_others(None);
+}
+
+pub fn refused_by_others(step: Option<Step>) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("store");
     let run = |lines: &[&str]| {
-        let server = serve(Store::Kv, &path, TINY);
+        let server = serve_without(step, Store::Kv, &path, TINY);
         let mut client = Client::to(server.redis()[0]);
         for line in lines {
             assert!(!matches!(client.say(line), Reply::Error(_) | Reply::Null), "{line}");
@@ -608,7 +683,7 @@ fn older_servers_refuse_a_store_with_long_strings_and_this_one_what_is_newer() {
     assert_eq!(before.len(), 8);
     run(&["APPEND short 0123456789012345678901234567890123456789012345678901234567890123456789", "APPEND short x"]);
     let after = seed(&path);
-    assert_eq!((&after[..8], &after[8..]), (&before[..], &[1][..]), "the seed stays");
+    assert_eq!((&after[..8], &after[8..]), (&before[..], &[1][..]), "older servers take it for theirs");
     // Of which members and fields are found by.
     run(&["HGET h f", "GET short"]);
     assert_eq!(seed(&path), after);
@@ -624,16 +699,24 @@ fn older_servers_refuse_a_store_with_long_strings_and_this_one_what_is_newer() {
 
 // ---- kills ------------------------------------------------------------------------------------------------------
 
-/// Of one client: what its key has, and a change that was sent and is not acknowledged.
-struct Writer {
+/// Of one client: what its key has, in a database that nobody swaps, and a change that was sent and is not acknowledged.
+pub struct Writer {
     key: String,
     value: Vec<u8>,
     on_its_way: Option<Vec<u8>>,
     random: Random,
-    acknowledged: u64,
+    pub acknowledged: u64,
 }
 
+/// The number of the database of a [`Writer`].
+const DATABASE: &str = "SELECT 5";
+
 impl Writer {
+    pub fn new(number: u64) -> Self {
+        let (key, value) = (format!("k{number}"), Vec::new());
+        Self { key, value, on_its_way: None, random: Random(number), acknowledged: 0 }
+    }
+
     /// A request, and what the key has behind it.
     fn next(&mut self) -> (Vec<u8>, Vec<u8>) {
         let key = self.key.clone().into_bytes();
@@ -672,8 +755,15 @@ impl Writer {
         (request, after)
     }
 
-    fn write(&mut self, served: &Served) {
+    /// For [`write`](Self::write).
+    pub fn connect(served: &Served) -> Client {
         let mut client = Client::to(served.address.parse().unwrap());
+        assert_eq!(client.say(DATABASE), Reply::ok());
+        client
+    }
+
+    /// Until the server is gone.
+    pub fn write(&mut self, mut client: Client) {
         loop {
             let (request, after) = self.next();
             self.on_its_way = Some(after);
@@ -690,8 +780,8 @@ impl Writer {
         }
     }
 
-    fn check(&mut self, served: &Served) {
-        let mut client = Client::to(served.address.parse().unwrap());
+    pub fn check(&mut self, served: &Served) {
+        let mut client = Self::connect(served);
         let found = match client.say(&format!("GET {}", self.key)) {
             Reply::Bulk(bytes) => bytes,
             Reply::Null => Vec::new(),
@@ -716,20 +806,14 @@ fn what_was_written_into_long_strings_is_there_after_kills_and_nothing_by_halves
     for (domain, rounds) in [("emulated", 5), ("file", 4)] {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("store");
-        let mut clients = [0_u64, 1, 2].map(|number| Writer {
-            key: format!("k{number}"),
-            value: Vec::new(),
-            on_its_way: None,
-            random: Random(number),
-            acknowledged: 0,
-        });
+        let mut clients = [0_u64, 1, 2].map(Writer::new);
         for round in 0..rounds {
             let mut served = kill::whole(domain, &path);
             clients.iter_mut().for_each(|client| client.check(&served));
             std::thread::scope(|scope| {
                 for client in &mut clients {
-                    let served = &served;
-                    scope.spawn(move || client.write(served));
+                    let connection = Writer::connect(&served);
+                    scope.spawn(move || client.write(connection));
                 }
                 std::thread::sleep(std::time::Duration::from_millis(60 + round * 47 % 150));
                 let id = served.child.id().to_string();

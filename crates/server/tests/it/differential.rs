@@ -7,12 +7,15 @@ mod databases;
 mod events;
 mod latency;
 mod listing;
+mod long;
 mod monitors;
 mod objects;
+mod pauses;
 mod places;
 mod rights;
 mod signs;
 mod streams;
+mod touches;
 mod tracking;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -66,14 +69,17 @@ impl Redis {
 
 /// A real Redis, and a server of ours: a client of each, in this order.
 fn with_both(run: impl FnOnce(&mut [Client; 2])) {
+    with_sockets(Store::Kv, Settings::default(), |sockets| run(&mut sockets.map(|at| Client::new(at, 2))));
+}
+
+/// The sockets of the two, in this order.
+fn with_sockets(store: Store, settings: Settings, run: impl FnOnce([&Path; 2])) {
     let dir = tempfile::tempdir().unwrap();
     let _redis = Redis::start(dir.path()).expect("redis-server is not installed; run `make setup`");
     let socket = dir.path().join("ours.sock");
-    let config = Config { redis: Vec::new(), unix: Some(socket.clone()), threads: 1, ..Config::default() };
-    let server = Server::start(config, Store::Kv.open(dir.path().join("store"), pmem::Options::new())).unwrap();
-    let mut both = [Client::new(&dir.path().join("redis.sock"), 2), Client::new(&socket, 2)];
-    run(&mut both);
-    drop(both);
+    let config = Config { redis: Vec::new(), unix: Some(socket.clone()), threads: 1, settings, ..Config::default() };
+    let server = Server::start(config, store.open(dir.path().join("store"), pmem::Options::new())).unwrap();
+    run([&dir.path().join("redis.sock"), &socket]);
     server.stop();
     server.join().unwrap();
 }
@@ -252,6 +258,15 @@ struct Maker<'t> {
     /// What each kind of argument was last, and patterns of commands that follow.
     last: BTreeMap<char, String>,
     next: VecDeque<&'t str>,
+}
+
+impl<'t> Maker<'t> {
+    /// Of these commands, with so many names of members and fields.
+    fn of(filling: &'t str, commands: &'t str, known: impl Fn(&str) -> bool, names: u64, seed: u64) -> Self {
+        let patterns = commands.split([';', '\n']).map(str::trim).filter(|p| !p.is_empty() && known(p)).collect();
+        let (random, last, next) = (Random(seed), BTreeMap::new(), VecDeque::new());
+        Self { filling, patterns, random, added: 0, names, again: 4, last, next }
+    }
 }
 
 impl Maker<'_> {

@@ -7,7 +7,9 @@ use server::Step;
 use tx::Isolation;
 
 use crate::support::{Reply, Running, Store};
-use crate::{evict, first, kill, lifetimes, panics, pubsub, reactor, reaper, transactions};
+use crate::{
+    chunks, evict, first, kill, lifetimes, panics, pauses, pubsub, reactor, reaper, swapdb, tracking, transactions,
+};
 
 const DOMAINS: [DomainChoice; 2] = [DomainChoice::Emulated, DomainChoice::File];
 
@@ -130,6 +132,42 @@ fn subscribers_show_what_is_published_before_the_commit() {
 fn evictions_show_keys_that_do_not_expire() {
     let check = || evict::what_does_not_expire_is_left(Some(Step::LastingStays));
     assert!(finds("keys that do not expire", check));
+}
+
+#[test]
+fn clients_that_track_show_what_they_are_not_told() {
+    for domain in DOMAINS {
+        let late = || tracking::change_beside_a_read(Some(Step::NotedFirst), domain);
+        assert!(finds("the news comes behind it", late), "{domain:?}");
+    }
+    // In memory a connection's answer is written at once.
+    let early = || tracking::change_beside_a_read(Some(Step::ToldBehind), DomainChoice::File);
+    assert!(finds("the value comes first", early));
+    let unknown = || tracking::write_that_knows_no_keys(Some(Step::UnknownTellsAll));
+    assert!(finds("it is told to forget everything", unknown));
+    assert!(finds("it is told to forget everything", || tracking::swaps_are_told(Some(Step::SwapTold))));
+    assert!(finds("was not told", || tracking::expiry_is_told(Some(Step::ExpiryTold), 100)));
+}
+
+#[test]
+fn pauses_show_a_write_that_is_not_awaited() {
+    let check = || pauses::write_under_way(Some(Step::WritesAwaited));
+    assert!(finds("beside a write that was under way", check));
+}
+
+#[test]
+fn long_strings_show_chunks_that_are_not_theirs() {
+    assert!(finds("of the long string with id", || chunks::small_ones(Some(Step::LastChunkWhole))));
+    assert!(finds("expected", || chunks::small_ones(Some(Step::OwnChunks))));
+    assert!(finds("chunks without an owner", || chunks::shorter_in_its_place(Some(Step::RestRemoved))));
+    assert!(finds("older servers take it for theirs", || chunks::refused_by_others(Some(Step::FormNoted))));
+}
+
+#[test]
+fn databases_show_a_swap_that_is_not_one() {
+    assert!(finds("left", || swapdb::numbers_change(Some(Step::SwapAlone))));
+    assert!(finds("the map is in the store", || swapdb::map_is_kept(Some(Step::MapWritten))));
+    assert!(finds("k, SWAPDB 0 1", || swapdb::watched_in_either(Some(Step::SeenDatabase))));
 }
 
 /// Each of them is found by a test above.

@@ -3,13 +3,14 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::time::Duration;
 
 use pmem::DomainChoice;
+use server::Step;
 
-use crate::support::{Client, Reply, Running, Store, start, told, until, usual};
+use crate::support::{Client, Reply, Running, Store, start, told, until, usual, watched};
 
 const STORES: [Store; 3] = [Store::Kv, Store::Tree, Store::Slow];
 
@@ -77,9 +78,13 @@ fn no_write_takes_effect_behind_the_answer() {
     }
 }
 
-/// A write that is under way is waited for.
 #[test]
 fn the_answer_comes_behind_writes_that_began_before() {
+    write_under_way(None);
+}
+
+/// A write that is under way is waited for.
+pub fn write_under_way(step: Option<Step>) {
     let dir = tempfile::tempdir().unwrap();
     let (stands, goes) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(true)));
     let (at, may) = (stands.clone(), goes.clone());
@@ -90,7 +95,7 @@ fn the_answer_comes_behind_writes_that_began_before() {
         }
     });
     let engine = told(Store::Kv.open(dir.path().join("store"), pmem::Options::new()), at_commit);
-    let server = start(None, usual(), engine);
+    let server = start(step, usual(), engine);
     let [mut writer, mut admin] = [0; 2].map(|_| Client::to(server.redis()[0]));
     assert_eq!(writer.ask(&["SET", "a", "1"]), Reply::ok());
     goes.store(false, SeqCst);
@@ -98,9 +103,10 @@ fn the_answer_comes_behind_writes_that_began_before() {
     until("it stands before its commit", || stands.load(SeqCst));
     admin.send(b"CLIENT PAUSE 60000 WRITE\r\n");
     admin.0.get_ref().set_read_timeout(Some(Duration::from_millis(100))).unwrap();
-    assert!(admin.try_reply().is_none(), "it is waited for");
+    let early = admin.try_reply();
     admin.0.get_ref().set_read_timeout(Some(crate::support::WAIT_LIMIT)).unwrap();
     goes.store(true, SeqCst);
+    assert_eq!(early, None, "it was answered beside a write that was under way");
     assert_eq!([admin.reply(), writer.reply()], [Reply::ok(), Reply::ok()]);
     assert_eq!(count(&mut admin, "a"), 2);
     writer.send(b"SET a 3\r\n");
@@ -149,6 +155,49 @@ fn reads_and_transactions_that_read_go_on() {
         assert_eq!(held.reply(), Reply::Int(4));
     }
 }
+
+/// What the server removes by itself is a write like those of clients: elements of a collection that is gone.
+#[test]
+fn the_answer_comes_behind_what_the_server_removes() {
+    let dir = tempfile::tempdir().unwrap();
+    let (removed, goes) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+    let (count, may) = (removed.clone(), goes.clone());
+    let before = Box::new(move |key: &[u8]| {
+        // No client removes these: the collection is long.
+        if key.first() == Some(&0xf0) && count.fetch_add(1, SeqCst) == ELEMENTS {
+            until("it may go on", || may.load(SeqCst));
+        }
+    });
+    let engine = watched(Store::Kv.open(dir.path().join("store"), pmem::Options::new()), before);
+    let server = start(None, usual(), engine);
+    let [mut client, mut admin] = [0; 2].map(|_| Client::to(server.redis()[0]));
+    for _ in 0..ELEMENTS / 500 {
+        let words: Vec<String> = (0..500).map(|n| n.to_string()).collect();
+        let words: Vec<&str> = ["RPUSH", "l"].into_iter().chain(words.iter().map(String::as_str)).collect();
+        client.ask(&words);
+    }
+    assert_eq!(client.ask(&["DEL", "l"]), Reply::Int(1));
+    until("elements are removed", || removed.load(SeqCst) > ELEMENTS);
+    admin.send(b"CLIENT PAUSE 60000 WRITE\r\n");
+    admin.0.get_ref().set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    let early = admin.try_reply();
+    admin.0.get_ref().set_read_timeout(Some(crate::support::WAIT_LIMIT)).unwrap();
+    goes.store(true, SeqCst);
+    assert_eq!(early, None, "it was answered while elements were removed");
+    assert_eq!(admin.reply(), Reply::ok());
+    let gone = removed.load(SeqCst);
+    (0..50).for_each(|_| drop(admin.ask(&["PING"])));
+    assert_eq!(removed.load(SeqCst), gone, "it goes on in the pause");
+    assert!(gone < 2 * ELEMENTS, "there was nothing left to remove");
+    admin.ask(&["CLIENT", "UNPAUSE"]);
+    until("the rest is removed", || removed.load(SeqCst) >= 2 * ELEMENTS);
+    drop((client, admin));
+    server.stop();
+    server.join().unwrap();
+}
+
+/// Of a collection; more than one transaction of the server removes.
+const ELEMENTS: usize = 2000;
 
 #[test]
 fn a_pause_of_all_ends_by_itself_or_when_it_is_told() {

@@ -4,8 +4,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
 
 use pmem::DomainChoice;
-use server::Server;
 use server::engine::Engine;
+use server::{Server, Step};
 
 use crate::kill;
 use crate::support::{Client, Reply, Running, Store, start, until, usual};
@@ -24,7 +24,11 @@ fn array(texts: &[&str]) -> Reply {
 
 #[test]
 fn keys_change_their_number_and_clients_do_not() {
-    for running in [Running::start(DomainChoice::Emulated), Running::tree()] {
+    numbers_change(None);
+}
+
+pub fn numbers_change(step: Option<Step>) {
+    for running in Store::ALL.map(|store| Running::without(step, store, DomainChoice::Emulated)) {
         let (mut zero, mut one) = (running.client(), running.client());
         say_all(&mut zero, &["SET k zero", "RPUSH l a b", "SET only zero EX 1000", "SADD s 1 2 3"]);
         say_all(&mut one, &["SELECT 1", "SET k one", "HSET h f v"]);
@@ -70,7 +74,11 @@ fn keys_change_their_number_and_clients_do_not() {
 
 #[test]
 fn what_is_watched_has_changed_if_it_was_in_either_database() {
-    let running = Running::start(DomainChoice::Emulated);
+    watched_in_either(None);
+}
+
+pub fn watched_in_either(step: Option<Step>) {
+    let running = Running::without(step, Store::Kv, DomainChoice::Emulated);
     let mut client = running.client();
     // Both set by one transaction: they have the same version.
     say_all(&mut client, &["MULTI", "SET k 1", "SELECT 1", "SET k 2", "SET there 2", "SELECT 0", "EXEC"]);
@@ -82,7 +90,7 @@ fn what_is_watched_has_changed_if_it_was_in_either_database() {
     ] {
         say_all(&mut client, &[&format!("WATCH {key}"), swap, "MULTI", "PING"]);
         let answer = client.say("EXEC");
-        assert_eq!(answer != Reply::Null, holds, "{key}: {answer:?}");
+        assert_eq!(answer != Reply::Null, holds, "{key}, {swap}: {answer:?}");
     }
 }
 
@@ -157,12 +165,16 @@ fn seed_bytes(engine: &dyn Engine) -> usize {
 
 #[test]
 fn the_map_is_there_after_a_start_and_gone_when_it_says_nothing() {
+    map_is_kept(None);
+}
+
+pub fn map_is_kept(step: Option<Step>) {
     for store in Store::ALL {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("store");
         let open = || store.open(&path, pmem::Options::new());
         let with = |run: &dyn Fn(&mut Client)| {
-            let server: Server = start(None, usual(), open());
+            let server: Server = start(step, usual(), open());
             run(&mut Client::to(server.redis()[0]));
             server.stop();
             server.join().unwrap();
@@ -172,7 +184,11 @@ fn the_map_is_there_after_a_start_and_gone_when_it_says_nothing() {
             bytes
         };
         assert_eq!(with(&|client| say_all(client, &["SADD s a b", "SWAPDB 3 3"])), 8, "{store:?}");
-        assert_eq!(with(&|client| say_all(client, &["SWAPDB 0 3", "SWAPDB 3 15"])), 24, "{store:?}");
+        assert_eq!(
+            with(&|client| say_all(client, &["SWAPDB 0 3", "SWAPDB 3 15"])),
+            24,
+            "the map is in the store: {store:?}"
+        );
         let found = |client: &mut Client| {
             say_all(client, &["SELECT 15"]);
             assert_eq!(client.say("SISMEMBER s a"), Reply::Int(1), "{store:?}");
@@ -189,7 +205,7 @@ fn the_map_is_there_after_a_start_and_gone_when_it_says_nothing() {
 
 /// By the text that stands in a database the last number that was acknowledged there; and what was on its way.
 #[derive(Default)]
-struct Written {
+pub struct Written {
     done: [u64; 2],
     last: u64,
     on_its_way: bool,
@@ -203,7 +219,7 @@ fn mark(text: &str) -> usize {
 
 impl Written {
     /// Sets a key in what number 0 leads to, with a look at what that is.
-    fn write(&mut self, connection: &mut Connection, key: &str) -> std::io::Result<()> {
+    pub fn write(&mut self, connection: &mut Connection, key: &str) -> std::io::Result<()> {
         (self.last, self.on_its_way) = (self.last + 1, true);
         for line in ["MULTI", "GET mark", &format!("SET {key} {}", self.last)] {
             connection.ask(line)?;
@@ -217,8 +233,16 @@ impl Written {
     }
 }
 
+/// A store that has nothing yet.
+pub fn mark_both(served: &Served) {
+    let mut connection = served.connect();
+    for line in ["SET mark one", "SELECT 1", "SET mark two"] {
+        assert_eq!(connection.ask(line).unwrap(), "+OK");
+    }
+}
+
 /// Each database has its mark, and what was acknowledged in it.
-fn check(served: &Served, written: &mut [Written]) {
+pub fn check(served: &Served, written: &mut [Written]) {
     let mut connection = served.connect();
     let mut marks = Vec::new();
     for number in 0..2 {
@@ -249,10 +273,7 @@ fn a_kill_leaves_all_of_a_swap_or_nothing() {
         for round in 0..5 {
             let served = kill::whole(domain, &path);
             if round == 0 {
-                let mut connection = served.connect();
-                for line in ["SET mark one", "SELECT 1", "SET mark two"] {
-                    assert_eq!(connection.ask(line).unwrap(), "+OK");
-                }
+                mark_both(&served);
             }
             check(&served, &mut written);
             std::thread::scope(|scope| {

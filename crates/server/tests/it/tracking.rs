@@ -6,8 +6,10 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Mutex};
 
 use pmem::DomainChoice;
+use server::Step;
+use server::engine::Engine;
 
-use crate::support::{Client, Reply, Running, Store, read_slowly, start, until, usual};
+use crate::support::{Client, Reply, Running, Store, read_slowly, start, told, until, usual};
 
 const STORES: [Store; 3] = [Store::Kv, Store::Tree, Store::Slow];
 
@@ -172,37 +174,134 @@ fn what_is_kept_is_what_is_there() {
     }
 }
 
-/// A write is committed, and answered, between the beginning of a read and what it reads: the client gets the old value, and then the news.
-#[test]
-fn a_change_beside_a_read_is_told_behind_its_answer() {
-    let dir = tempfile::tempdir().unwrap();
-    let beside: Arc<Mutex<Option<Client>>> = Arc::default();
-    let other = beside.clone();
-    let at_read = Box::new(move || {
-        // Once, and by a client of the other thread.
-        if let Some(mut client) = other.lock().unwrap().take() {
-            assert_eq!(client.ask(&["SET", "k", "new"]), Reply::ok());
+/// Invalidations up to the answer to a request that asks for nothing.
+fn news(client: &mut Client) -> Vec<Reply> {
+    client.send(b"ECHO the-end\r\n");
+    let mut all = Vec::new();
+    loop {
+        match client.reply() {
+            end if end == Reply::text("the-end") => return all,
+            Reply::Array(parts) if parts.first() == Some(&Reply::text("invalidate")) => {
+                all.extend(parts.into_iter().nth(1))
+            }
+            other => panic!("{other:?} behind {all:?}"),
         }
-    });
-    let engine = read_slowly(Store::Kv.open(dir.path().join("store"), pmem::Options::new()), at_read);
-    let server = start(None, usual(), engine);
-    let mut reader = Client::to(server.redis()[0]);
-    let mut writer = Client::to(server.redis()[0]);
-    for words in [&["HELLO", "3"][..], &["CLIENT", "TRACKING", "ON"]] {
-        reader.ask(words);
     }
-    assert_eq!(writer.ask(&["SET", "k", "old"]), Reply::ok());
-    *beside.lock().unwrap() = Some(writer);
-    reader.send(b"GET k\r\nPING\r\n");
-    assert_eq!(reader.reply(), Reply::text("old"));
-    let news = Reply::Array(vec![Reply::text("invalidate"), Reply::Array(vec![Reply::text("k")])]);
-    let mut behind = [reader.reply(), reader.reply()];
-    behind.sort_by_key(|reply| *reply != news);
-    assert_eq!(behind, [news, Reply::Simple("PONG".to_owned())]);
-    assert_eq!(reader.ask(&["GET", "k"]), Reply::text("new"));
-    drop(reader);
+}
+
+/// Something that is done once, when it is there.
+type Once = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
+
+fn once() -> (Once, Box<dyn Fn() + Send + Sync>) {
+    let what = Once::default();
+    let then = what.clone();
+    let run = move || {
+        let then = then.lock().unwrap().take();
+        then.into_iter().for_each(|then| then());
+    };
+    (what, Box::new(run))
+}
+
+/// A server on this engine, without a step, with clients that are served by different threads: the first speaks version 3.
+fn with_clients(step: Option<Step>, engine: Box<dyn Engine>, run: impl FnOnce(Client, Client)) {
+    let server = start(step, usual(), engine);
+    let [mut one, other] = [0; 2].map(|_| Client::to(server.redis()[0]));
+    one.ask(&["HELLO", "3"]);
+    run(one, other);
     server.stop();
     server.join().unwrap();
+}
+
+/// A write is committed, and answered, between the beginning of a read and what it reads: the client gets the old value, and then the news.
+pub fn change_beside_a_read(step: Option<Step>, domain: DomainChoice) {
+    let dir = tempfile::tempdir().unwrap();
+    let (beside, at_read) = once();
+    let engine = read_slowly(Store::Kv.open(dir.path().join("store"), pmem::Options::new().domain(domain)), at_read);
+    with_clients(step, engine, |mut reader, mut writer| {
+        assert_eq!(reader.ask(&["CLIENT", "TRACKING", "ON"]), Reply::ok());
+        assert_eq!(writer.ask(&["SET", "k", "old"]), Reply::ok());
+        // By a client of the other thread.
+        let write = move || assert_eq!(writer.ask(&["SET", "k", "new"]), Reply::ok());
+        *beside.lock().unwrap() = Some(Box::new(write));
+        assert_eq!(reader.ask(&["GET", "k"]), Reply::text("old"), "the value comes first");
+        assert_eq!(news(&mut reader), [Reply::Array(vec![Reply::text("k")])], "the news comes behind it");
+        assert_eq!(reader.ask(&["GET", "k"]), Reply::text("new"));
+    });
+}
+
+#[test]
+fn a_change_beside_a_read_is_told_behind_its_answer() {
+    [DomainChoice::Emulated, DomainChoice::File].into_iter().for_each(|domain| change_beside_a_read(None, domain));
+}
+
+/// A client begins to track, and reads, while a write is under way that does not know which keys it changes.
+pub fn write_that_knows_no_keys(step: Option<Step>) {
+    let dir = tempfile::tempdir().unwrap();
+    let (beside, at_commit) = once();
+    let engine = told(Store::Kv.open(dir.path().join("store"), pmem::Options::new()), at_commit);
+    with_clients(step, engine, |reader, mut writer| {
+        assert_eq!(writer.ask(&["SET", "k", "old"]), Reply::ok());
+        let reader = Arc::new(Mutex::new(reader));
+        let reads = reader.clone();
+        let read = move || {
+            let mut reader = reads.lock().unwrap();
+            assert_eq!(reader.ask(&["CLIENT", "TRACKING", "ON"]), Reply::ok());
+            assert_eq!(reader.ask(&["GET", "k"]), Reply::text("old"));
+        };
+        *beside.lock().unwrap() = Some(Box::new(read));
+        assert_eq!(writer.ask(&["SET", "k", "new"]), Reply::ok());
+        let told = news(&mut reader.lock().unwrap());
+        assert_eq!(told, [Reply::Null], "it is told to forget everything");
+    });
+}
+
+#[test]
+fn a_write_that_began_before_any_client_tracked_tells_all_of_everything() {
+    write_that_knows_no_keys(None);
+}
+
+/// A swap of databases makes all that was read something else; one that fails, or changes nothing, does not.
+pub fn swaps_are_told(step: Option<Step>) {
+    for store in [Store::Kv, Store::Tree] {
+        let running = Running::without(step, store, DomainChoice::Emulated);
+        let (mut reader, mut other) = (running.client(), running.client());
+        reader.ask(&["HELLO", "3"]);
+        assert_eq!(reader.ask(&["CLIENT", "TRACKING", "ON"]), Reply::ok());
+        for swap in ["SWAPDB 0 1", "EVAL redis.call('SWAPDB','0','1') 0", "FLUSHALL", "FLUSHDB ASYNC"] {
+            reader.ask(&["GET", "none"]);
+            for nothing in ["SWAPDB 3 3", "SWAPDB 0 99", "SWAPDB 0", "FLUSHALL x", "FLUSHDB x"] {
+                other.say(nothing);
+            }
+            assert_eq!(news(&mut reader), [], "nothing has changed: {store:?}");
+            other.say(swap);
+            assert_eq!(news(&mut reader), [Reply::Null], "it is told to forget everything: {store:?}, {swap}");
+        }
+    }
+}
+
+#[test]
+fn a_swap_of_databases_is_told_to_all_and_what_fails_to_none() {
+    swaps_are_told(None);
+}
+
+/// A key expires that a client has read, and nobody else touches it; it waits for the news so many times 10 ms.
+pub fn expiry_is_told(step: Option<Step>, looks: usize) {
+    let running = Running::without(step, Store::Kv, DomainChoice::Emulated);
+    let (mut reader, mut other) = (running.client(), running.client());
+    reader.ask(&["HELLO", "3"]);
+    assert_eq!(reader.ask(&["CLIENT", "TRACKING", "ON"]), Reply::ok());
+    // Read before it expires, however slow the machine is.
+    until("it is read in time", || {
+        other.ask(&["SET", "k", "1", "PX", "300"]);
+        news(&mut reader);
+        reader.ask(&["GET", "k"]) == Reply::text("1")
+    });
+    until("it expires", || other.ask(&["EXISTS", "k"]) == Reply::Int(0));
+    let told = (0..looks).any(|_| {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        !news(&mut reader).is_empty()
+    });
+    assert!(told, "it expired, and the client was not told");
 }
 
 /// The same, behind everything else that may change a key: memcached, eviction, steps of a `FLUSHALL`.
@@ -255,6 +354,7 @@ fn other_ways_of_change_are_told() {
 
 #[test]
 fn keys_that_expire_are_told() {
+    expiry_is_told(None, 6000);
     for (store, mode) in STORES.into_iter().flat_map(|store| [(store, ""), (store, "BCAST PREFIX k")]) {
         let running = Running::on(store, DomainChoice::Emulated);
         let (mut cache, mut other) = (Cache::new(&running, mode), running.client());

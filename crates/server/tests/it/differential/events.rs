@@ -20,7 +20,7 @@ fn shown_all(all: &[(Vec<u8>, Vec<u8>)]) -> String {
 }
 
 /// More, which are about keys and not about what is in them.
-const MORE: &str = "\
+pub(super) const MORE: &str = "\
 MOVE %k 1|2; SELECT 0; SETEX %t 1000 %v; PSETEX %t 100000 %v; SET %t %v EX|PX 100000; GETEX %t EX|PX 100000; GETEX %t PERSIST; EXPIRE %k -1|0|1000
 GETDEL %t; DEL {%k}; UNLINK {%k}; RENAME %k %k; COPY %k %k REPLACE; SPOP %s 100; LPOP %l 100; RPOP %l 100; ZPOPMIN %z 100; ZPOPMAX %z 100
 BLPOP %l 0.001; BRPOP %l 0.001; BLMOVE %l %l LEFT|RIGHT LEFT|RIGHT 0.001; BRPOPLPUSH %l %l 0.001; BZPOPMIN %z 0.001; BZPOPMAX %z 0.001; GETSET %t %v";
