@@ -21,6 +21,8 @@ pub struct Announcement {
     member: Member,
     ttl: Duration,
     status: Arc<Mutex<Status>>,
+    /// What is to stand in etcd.
+    value: Arc<Mutex<Vec<u8>>>,
     /// Dropped before what waits for the keeper.
     _stop: oneshot::Sender<()>,
     inner: Arc<Inner>,
@@ -28,7 +30,7 @@ pub struct Announcement {
 
 #[derive(Debug)]
 enum Status {
-    Announced(Tenure),
+    Announced(Tenure, i64),
     Lapsed(String),
     Replaced,
 }
@@ -45,9 +47,26 @@ impl Announcement {
     #[must_use]
     pub fn held_until_ns(&self) -> u64 {
         match &*self.status.lock() {
-            Status::Announced(tenure) => tenure.held_until_ns(),
+            Status::Announced(tenure, _) => tenure.held_until_ns(),
             Status::Lapsed(_) | Status::Replaced => 0,
         }
+    }
+
+    /// Says from now on what keeps this member from doing its part, or that nothing does. If etcd has lost the announcement, it says so when it is made again.
+    ///
+    /// # Errors
+    /// etcd cannot be reached, or refuses: then it may stand there all the same.
+    pub fn tell(&self, trouble: Option<&str>) -> Result<()> {
+        let value = value_of(&self.member.clone().in_trouble(trouble))?;
+        // Before it is looked which lease there is: one that comes later looks at what is to stand there then.
+        self.value.lock().clone_from(&value);
+        let Status::Announced(_, lease) = *self.status.lock() else { return Ok(()) };
+        let (etcd, timeout, key) =
+            (self.inner.etcd.clone(), self.inner.timeout, self.inner.copy_key(&self.member.name));
+        self.inner.runtime.wait(move || async move {
+            let replace = async |within| etcd.replace(&key, &value, lease, within).await;
+            etcd.retrying("announce", timeout, replace).await
+        })
     }
 
     /// Nothing if others can see it, as far as is known without asking.
@@ -57,8 +76,8 @@ impl Announcement {
     /// [`Error::Replaced`]: another process has announced the same name; this announcement is over.
     pub fn check(&self) -> Result<()> {
         let why = match &*self.status.lock() {
-            Status::Announced(tenure) if tenure.is_held() => return Ok(()),
-            Status::Announced(tenure) => tenure.reason().unwrap_or_else(|| Why::Expired.to_string()),
+            Status::Announced(tenure, _) if tenure.is_held() => return Ok(()),
+            Status::Announced(tenure, _) => tenure.reason().unwrap_or_else(|| Why::Expired.to_string()),
             Status::Lapsed(why) => why.clone(),
             Status::Replaced => return Err(Error::Replaced { name: self.member.name.clone() }),
         };
@@ -72,31 +91,32 @@ struct Announcer {
     etcd: Arc<Etcd>,
     timeout: Duration,
     key: String,
-    value: Vec<u8>,
+    value: Arc<Mutex<Vec<u8>>>,
     ttl: Duration,
 }
 
 pub(crate) fn announce(inner: Arc<Inner>, member: &Member, ttl: Duration) -> Result<Announcement> {
+    let value = Arc::new(Mutex::new(value_of(member)?));
     let announcer = Announcer {
         etcd: inner.etcd.clone(),
         timeout: inner.timeout,
         key: inner.copy_key(&member.name),
-        value: value_of(member)?,
+        value: value.clone(),
         ttl,
     };
     let (announcer, lease) = inner.runtime.wait(move || async move {
         let lease = announcer.lease().await?;
-        let (key, value, id) = (&announcer.key, &announcer.value, lease.id);
-        let put = async |within| announcer.etcd.put(key, value, id, within).await;
+        let (key, value, id) = (&announcer.key, announcer.value.lock().clone(), lease.id);
+        let put = async |within| announcer.etcd.put(key, &value, id, within).await;
         announcer.etcd.retrying("announce", announcer.timeout, put).await?;
         Ok((announcer, lease))
     })?;
     let tenure = Tenure::new(0, lease.holding.held_until());
-    let status = Arc::new(Mutex::new(Status::Announced(tenure.clone())));
+    let status = Arc::new(Mutex::new(Status::Announced(tenure.clone(), lease.id)));
     let (_stop, stopped) = oneshot::channel();
     let shown = status.clone();
     inner.runtime.spawn_to_finish(move || announcer.run(lease, tenure, shown, stopped));
-    Ok(Announcement { member: member.clone(), ttl, status, _stop, inner })
+    Ok(Announcement { member: member.clone(), ttl, status, value, _stop, inner })
 }
 
 impl Announcer {
@@ -120,21 +140,29 @@ impl Announcer {
                 _ = &mut stop => return drop(give_back(&self.etcd, lease.id, self.timeout).await),
                 again = self.again(lease.id, &status) => again,
             };
-            let Some(found) = again else {
+            let Some((found, told)) = again else {
                 *status.lock() = Status::Replaced;
                 return;
             };
             lease = found;
             tenure = Tenure::new(0, lease.holding.held_until());
-            *status.lock() = Status::Announced(tenure.clone());
+            *status.lock() = Status::Announced(tenure.clone(), lease.id);
+            // What was to be told before there was this lease.
+            let (value, id) = (self.value.lock().clone(), lease.id);
+            let replace = async |within| self.etcd.replace(&self.key, &value, id, within).await;
+            if value != told
+                && let Err(error) = self.etcd.retrying("announce", self.timeout, replace).await
+            {
+                tracing::info!(%error, "an announcement says what was true before");
+            }
         }
         if let Err(error) = give_back(&self.etcd, lease.id, self.timeout).await {
             tracing::info!(%error, "an announcement was not taken back; it expires");
         }
     }
 
-    /// A new lease with the key; none if the key is another's by now.
-    async fn again(&self, mut old: i64, status: &Mutex<Status>) -> Option<Lease> {
+    /// A new lease with the key, and the value that was put; none if the key is another's by now.
+    async fn again(&self, mut old: i64, status: &Mutex<Status>) -> Option<(Lease, Vec<u8>)> {
         loop {
             match self.try_again(&mut old).await {
                 Ok(lease) => return lease,
@@ -145,12 +173,13 @@ impl Announcer {
     }
 
     /// `old` is a lease that may still hold the key: only when it is gone does a key that is there belong to another.
-    async fn try_again(&self, old: &mut i64) -> Result<Option<Lease>> {
+    async fn try_again(&self, old: &mut i64) -> Result<Option<(Lease, Vec<u8>)>> {
         give_back(&self.etcd, *old, self.timeout).await?;
         let lease = self.lease().await?;
         *old = lease.id;
-        match self.etcd.claim(&self.key, &self.value, lease.id, self.etcd.share(self.timeout)).await {
-            Ok(Claim::Won { .. }) => Ok(Some(lease)),
+        let value = self.value.lock().clone();
+        match self.etcd.claim(&self.key, &value, lease.id, self.etcd.share(self.timeout)).await {
+            Ok(Claim::Won { .. }) => Ok(Some((lease, value))),
             Ok(Claim::NotWon) => give_back(&self.etcd, lease.id, self.timeout).await.map(|()| None),
             Err(Failure::Final(error)) => Err(error),
             Err(Failure::Gone) => Err(self.unreachable("the lease has expired")),

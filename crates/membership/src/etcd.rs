@@ -219,6 +219,16 @@ impl Etcd {
         Ok(if answer.succeeded() && put { Claim::Won { created: revision } } else { Claim::NotWon })
     }
 
+    /// Puts the key anew if it is bound to this lease; nothing if it is gone, or another's.
+    pub(crate) async fn replace(&self, key: &str, value: &[u8], lease: i64, within: Duration) -> Attempt<()> {
+        let put = TxnOp::put(key, value, Some(PutOptions::new().with_lease(lease)));
+        let transaction = Txn::new().when([Compare::lease(key, CompareOp::Equal, lease)]).and_then([put]);
+        let route = self.route("announce", within).await?;
+        let answer = self.attempt("announce", &route, within, async |mut client| client.txn(transaction).await).await?;
+        self.accept(&route, answer.header(), true)?;
+        Ok(())
+    }
+
     /// Writes a key without a value; at which revision.
     pub(crate) async fn mark(&self, key: &str, within: Duration) -> Attempt<u64> {
         let route = self.route("mark", within).await?;

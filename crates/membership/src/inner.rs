@@ -27,6 +27,10 @@ impl Inner {
         format!("{}/leader", self.prefix)
     }
 
+    pub(crate) fn successor_key(&self) -> String {
+        format!("{}/successor", self.prefix)
+    }
+
     pub(crate) fn said_key(&self, name: &str) -> String {
         format!("{}/said/{name}", self.prefix)
     }

@@ -19,11 +19,12 @@
 //! |---|---|---|
 //! | `PREFIX/copies/NAME` | `{"name":…,"address":…}` | bound to a lease that its process renews |
 //! | `PREFIX/leader` | the same, of the leader | likewise; the revision that created it is the term |
+//! | `PREFIX/successor` | a name | bound to a lease that ends: [`Members::expect_successor`] |
 //! | `PREFIX/said/NAME` | a text | put once, and stays: [`Members::declare`] |
 //! | `PREFIX/registers/NAME` | opaque | replaced by compare-and-swap on its revision |
 //! | `PREFIX/registers/NAME.sessions/MACHINE` | nothing | its revision is the machine's session |
 //!
-//! A member that serves clients says where with a further field, `"serves"`.
+//! A member that serves clients says where with a further field, `"serves"`; one that cannot do its part says why with another, `"trouble"` ([`Announcement::tell`]).
 //!
 //! # The way of a call
 //!

@@ -16,7 +16,13 @@ pub struct Member {
     /// Where clients reach what it serves, if it serves any; opaque here. An earlier version passes over it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub serves: Option<String>,
+    /// What keeps it from doing its part, for people to read; none if nothing does. An earlier version passes over it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
 }
+
+/// Longest text of what keeps a member from doing its part, in bytes.
+const TROUBLE_MAX: usize = 500;
 
 impl Member {
     /// ```
@@ -24,7 +30,7 @@ impl Member {
     /// assert_eq!(member.address, "10.0.0.2:7000");
     /// ```
     pub fn new(name: impl Into<String>, address: impl Into<String>) -> Self {
-        Self { name: name.into(), address: address.into(), serves: None }
+        Self { name: name.into(), address: address.into(), serves: None, trouble: None }
     }
 
     /// The same, with where clients reach it.
@@ -36,6 +42,22 @@ impl Member {
     #[must_use]
     pub fn serving(self, address: impl Into<String>) -> Self {
         Self { serves: Some(address.into()), ..self }
+    }
+
+    /// The same, with what keeps it from doing its part: as one line, cut if it is long.
+    ///
+    /// ```
+    /// let member = membership::Member::new("b", "10.0.0.2:7000").in_trouble(Some("full: no space\nleft"));
+    /// assert_eq!(member.trouble.as_deref(), Some("full: no space left"));
+    /// ```
+    #[must_use]
+    pub fn in_trouble(self, trouble: Option<&str>) -> Self {
+        let line = |text: &str| {
+            let mut text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+            text.truncate(text.floor_char_boundary(TROUBLE_MAX));
+            text
+        };
+        Self { trouble: trouble.map(line), ..self }
     }
 
     pub(crate) fn check(&self) -> Result<()> {
@@ -88,6 +110,12 @@ mod tests {
         let value = String::from_utf8(value_of(&member).unwrap()).unwrap();
         assert_eq!(value, r#"{"name":"a","address":"h:1","serves":"h:2"}"#);
         assert_eq!(parse(&entry(&value)).unwrap(), member);
+        let member = member.in_trouble(Some("full"));
+        let value = String::from_utf8(value_of(&member).unwrap()).unwrap();
+        assert_eq!(value, r#"{"name":"a","address":"h:1","serves":"h:2","trouble":"full"}"#);
+        assert_eq!(parse(&entry(&value)).unwrap(), member);
+        let long = member.in_trouble(Some(&"\u{e4}".repeat(400)));
+        assert!(long.trouble.is_some_and(|text| text.len() <= TROUBLE_MAX));
     }
 
     #[test]

@@ -117,6 +117,49 @@ impl Members {
         })
     }
 
+    /// Asks the others to leave the leadership to the member of this name, for `ttl` (whole seconds, rounded up): those that ask for the [`successor`](Self::successor) before they stand.
+    /// It is a request, on which nothing depends that was promised.
+    ///
+    /// # Errors
+    /// An argument makes no sense; etcd cannot be reached, or refuses.
+    pub fn expect_successor(&self, name: &str, ttl: Duration) -> Result<()> {
+        text("the name of a member", name, false)?;
+        check_ttl(ttl)?;
+        let (etcd, timeout, key, name) = (self.0.etcd.clone(), self.0.timeout, self.0.successor_key(), name.to_owned());
+        self.0.runtime.wait(move || async move {
+            let (lease, _) = etcd.retrying("lease", timeout, async |within| etcd.grant(ttl, within).await).await?;
+            let put = async |within| etcd.put(&key, name.as_bytes(), lease, within).await;
+            etcd.retrying("name the successor", timeout, put).await
+        })
+    }
+
+    /// Takes back what [`expect_successor`](Self::expect_successor) asked for: any member may stand.
+    ///
+    /// # Errors
+    /// etcd cannot be reached, or refuses.
+    pub fn expect_any(&self) -> Result<()> {
+        let (etcd, timeout, key) = (self.0.etcd.clone(), self.0.timeout, self.0.successor_key());
+        self.0.runtime.wait(move || async move {
+            etcd.retrying("name no successor", timeout, async |within| etcd.mark(&key, within).await).await.map(drop)
+        })
+    }
+
+    /// To which member the leadership is to be left now, if it is to one.
+    ///
+    /// # Errors
+    /// etcd cannot be reached, or refuses; what stands there is no name.
+    pub fn successor(&self) -> Result<Option<String>> {
+        let (etcd, timeout, key) = (self.0.etcd.clone(), self.0.timeout, self.0.successor_key());
+        self.0.runtime.wait(move || async move {
+            let read = async |within| etcd.read(&key, false, within).await;
+            let found = etcd.retrying("read", timeout, read).await?.entries.into_iter().next();
+            let name = found.map(|entry| String::from_utf8(entry.value));
+            let name =
+                name.transpose().map_err(|error| Error::ForeignValue { key: key.clone(), why: error.to_string() })?;
+            Ok(name.filter(|name| !name.is_empty()))
+        })
+    }
+
     /// Says something for good, below the prefix and once: it stays when every process has ended. True if no process had said anything under this name before.
     ///
     /// # Errors

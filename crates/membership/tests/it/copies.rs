@@ -65,6 +65,45 @@ fn an_announcement_is_made_again_after_an_outage() {
 }
 
 #[test]
+fn a_member_says_what_keeps_it_from_doing_its_part_and_that_nothing_does() {
+    let etcd = Etcd::start(1);
+    let members = connect(&etcd);
+    let full = member("a").in_trouble(Some("full: no space left on /data"));
+    let announcement = members.announce(&member("a"), SHORT).unwrap();
+    announcement.tell(full.trouble.as_deref()).unwrap();
+    let is_told = || members.copies().unwrap().as_slice() == std::slice::from_ref(&full);
+    assert!(is_told());
+    // It stays through an outage that costs the lease.
+    etcd.pause(0);
+    eventually("it knows", || matches!(announcement.check(), Err(Error::Unreachable { .. })));
+    etcd.resume(0);
+    eventually("it is there again", || announcement.check().is_ok() && is_told());
+    announcement.tell(None).unwrap();
+    assert_eq!(members.copies().unwrap(), [member("a")]);
+
+    // One that was replaced changes nothing of the other.
+    let other = connect(&etcd);
+    let later = other.announce(&member("a"), LONG).unwrap();
+    announcement.tell(Some("full")).unwrap();
+    assert_eq!(other.copies().unwrap(), [member("a")]);
+    later.check().unwrap();
+}
+
+#[test]
+fn a_successor_is_named_and_forgotten() {
+    let etcd = Etcd::start(1);
+    let (one, other) = (connect(&etcd), connect(&etcd));
+    assert_eq!(other.successor().unwrap(), None);
+    one.expect_successor("b", LONG).unwrap();
+    assert_eq!(other.successor().unwrap().as_deref(), Some("b"));
+    other.expect_any().unwrap();
+    assert_eq!(one.successor().unwrap(), None);
+    one.expect_successor("c", SHORT).unwrap();
+    eventually("its lease is over", || other.successor().unwrap().is_none());
+    assert!(matches!(one.expect_successor("a/b", LONG), Err(Error::Argument { .. })));
+}
+
+#[test]
 fn what_is_no_announcement_is_refused() {
     let etcd = Etcd::start(1);
     etcd.ctl(&["put", "/cairn/test/copies/x", "something else"]);
