@@ -111,7 +111,7 @@ impl From<kv::Error> for Failure {
             E::TooMany { .. } => CAIRN_BUSY,
             E::GaveUp { .. } => CAIRN_GAVE_UP,
             E::Expired { .. } | E::Doomed { .. } => CAIRN_DOOMED,
-            E::Limit { .. } => CAIRN_TOO_LONG,
+            E::Limit { .. } | E::TransactionTooLong { .. } => CAIRN_TOO_LONG,
             E::Option { .. } | E::TableName { .. } | E::Type { .. } | E::TypeMismatch { .. } | E::NoSuchCopy { .. } => {
                 CAIRN_INVALID
             }

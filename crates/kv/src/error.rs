@@ -61,6 +61,16 @@ pub enum Error {
         /// The most there can be.
         max: u64,
     },
+    /// A transaction of a replicated store is one record of its log, and a segment of the log holds a record.
+    #[error(
+        "a transaction of {found} bytes is more than the {max} that a record of the store's log may have (an eighth of the log, and 1 MiB at most, unless it was made with longer segments); write less in one transaction, or make the log anew, larger (`cairn serve --log-size`, `log::Options::segment_bytes`)"
+    )]
+    TransactionTooLong {
+        /// Its bytes in the log.
+        found: u64,
+        /// The most there can be.
+        max: u64,
+    },
     /// What an option must be.
     #[error("{what} is {found}; it must be {wanted}")]
     Option {
@@ -236,7 +246,9 @@ pub enum Error {
         max: u32,
     },
     /// A part of the store is damaged.
-    #[error("damaged {what} at byte {offset}: {why}; run `cairn kv check`, then restore from a backup or repair")]
+    #[error(
+        "damaged {what} at byte {offset}: {why}; `cairn kv check --dry-run` says what a repair would leave, `--repair` does it; or make the store anew of a backup, `cairn kv restore`"
+    )]
     Damaged {
         /// Which part.
         what: &'static str,
@@ -340,6 +352,7 @@ impl Error {
             Self::Conflict { .. } | Self::TooMany { .. } => ErrorKind::Retry,
             Self::GaveUp { .. } | Self::Expired { .. } | Self::Doomed { .. } => ErrorKind::Aborted,
             Self::Limit { .. }
+            | Self::TransactionTooLong { .. }
             | Self::Option { .. }
             | Self::TableName { .. }
             | Self::Type { .. }
@@ -407,6 +420,7 @@ impl From<Error> for tx::Error {
             Error::GaveUp { attempts, .. } => Self::GaveUp { attempts, offset: 0 },
             Error::Doomed { first } => Self::Doomed { first },
             Error::Limit { what, found, max } => Self::Limit { what, found, max },
+            Error::TransactionTooLong { found, max } => Self::Limit { what: "bytes of a transaction", found, max },
             Error::Damaged { what, offset, why } => Self::Damaged { what, offset, why },
             Error::Full { path, wanted, .. } => {
                 Self::Pool(pmem::Error::NoSpace { path, wanted, what: pmem::SpaceFor::Growth })

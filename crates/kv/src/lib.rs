@@ -227,7 +227,9 @@ pub use pairs::Pairs;
 #[cfg(feature = "replication")]
 pub use replica::follower::{Follower, FollowerStatus, NotPromoted};
 #[cfg(feature = "replication")]
-pub use replica::steward::{CopyStatus, LeaderStatus, Steward, ask_to_join, ask_to_remove, leader_status};
+pub use replica::steward::{
+    CopyStatus, LeaderStatus, Steward, Transfer, ask_to_join, ask_to_remove, ask_to_transfer, leader_status,
+};
 pub use salvaged::{CutLog, Salvaged};
 pub use stats::Stats;
 pub use store::{Batch, Snapshot, Store};

@@ -288,7 +288,7 @@ impl From<kv::Error> for Error {
             E::Conflict { .. } | E::TooMany { .. } | E::GaveUp { .. } => Self::Conflict(text),
             E::Full { .. } => Self::Full(text),
             E::IndexMemory { .. } => Self::Memory(text),
-            E::Limit { .. } => Self::Limit(text),
+            E::Limit { .. } | E::TransactionTooLong { .. } => Self::Limit(text),
             E::LogFull { .. } => Self::LogFull(text),
             // The server that leads now has it, or none has a quorum.
             E::InDoubt { .. } | E::LogInDoubt { .. } | E::Log(_) => Self::InDoubt(text),

@@ -209,9 +209,7 @@ impl Leading {
 fn refused(error: log::Error) -> Error {
     match error {
         log::Error::Full { live, capacity, .. } => Error::LogFull { live, capacity },
-        log::Error::TooLong { len, max } => {
-            Error::Limit { what: "bytes of a transaction, in its log", found: len, max }
-        }
+        log::Error::TooLong { len, max } => Error::TransactionTooLong { found: len, max },
         other => other.into(),
     }
 }

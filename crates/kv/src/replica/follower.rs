@@ -133,6 +133,8 @@ struct Shared {
     has_failed: AtomicBool,
     /// There is no room for the next commit.
     is_full: AtomicBool,
+    /// Why not, for people to read.
+    why_full: Mutex<String>,
     over: Condvar,
     /// The copy holds the log also when the store does not follow any more.
     holds: bool,
@@ -237,8 +239,9 @@ impl Follower {
         let (stop, failed) = (AtomicBool::new(false), Mutex::new(None));
         let (has_failed, is_full) = (AtomicBool::new(false), AtomicBool::new(false));
         let commits = store.core.persistence.last().into();
-        let over = Condvar::new();
-        let shared = Arc::new(Shared { store, replica, commits, stop, failed, has_failed, is_full, over, holds });
+        let (over, why_full) = (Condvar::new(), Mutex::default());
+        let shared =
+            Arc::new(Shared { store, replica, commits, stop, failed, has_failed, is_full, why_full, over, holds });
         let here = Arc::clone(&shared);
         let path = shared.store.core.versions.pool().path().to_owned();
         let name = std::thread::Builder::new().name("cairn-kv-follow".into());
@@ -277,6 +280,12 @@ impl Follower {
             log: self.shared.replica.status(),
             full: self.shared.is_full.load(Acquire),
         }
+    }
+
+    /// Why there is no room for the next commit, if there is none ([`FollowerStatus::full`]): the disk is full, or the store may not grow.
+    #[must_use]
+    pub fn why_full(&self) -> Option<String> {
+        self.shared.is_full.load(Acquire).then(|| self.shared.why_full.lock().clone())
     }
 
     /// Waits until it fails, or for this long; true if it goes on.
@@ -411,6 +420,15 @@ impl std::fmt::Debug for Follower {
     }
 }
 
+/// What became of a commit that is to be repeated.
+enum Applied {
+    Yes,
+    /// The thread is to end before there is room for it.
+    Ends,
+    /// The log does not reach back to it any more.
+    Overtaken,
+}
+
 impl Shared {
     /// Repeats what is committed, until it is told to stop.
     fn run(&self) {
@@ -450,8 +468,14 @@ impl Shared {
             origin::set_origin(core.versions.pool(), log.log)?;
         }
         for (lsn, record) in &records {
-            if !self.apply(record, *lsn)? {
-                return Ok(false);
+            match self.apply(record, *lsn)? {
+                Applied::Yes => {}
+                Applied::Ends => return Ok(false),
+                Applied::Overtaken => {
+                    // What the log begins with says what is missing.
+                    *cursor = Cursor::default();
+                    return Ok(true);
+                }
             }
         }
         self.is_full.store(false, Release);
@@ -459,24 +483,30 @@ impl Shared {
         Ok(!records.is_empty())
     }
 
-    /// Repeats one, as soon as there is room for it: in the file, on the disk, or behind a reader. False if the thread is to end before there is.
-    fn apply(&self, record: &[u8], lsn: Lsn) -> Result<bool> {
+    /// Repeats one, as soon as there is room for it: in the file, on the disk, or behind a reader.
+    fn apply(&self, record: &[u8], lsn: Lsn) -> Result<Applied> {
         let core = &*self.store.core;
         loop {
             let error = match repeat::apply(core, record, lsn) {
                 Ok(number) => {
                     self.commits.fetch_max(number, Release);
-                    return Ok(true);
+                    return Ok(Applied::Yes);
                 }
                 Err(error @ Error::Full { .. }) => error,
                 Err(error) => return Err(error),
             };
+            // Before it shows: a caller that sees that it is full finds the reason.
+            *self.why_full.lock() = self.why(&error);
             if !self.is_full.swap(true, AcqRel) {
                 tracing::error!(%error, store = %core.versions.pool().path().display(), "the store has no room for what its leader has committed; it is tried again every second");
             }
             let seen = self.replica.news();
             if self.stop.load(Acquire) {
-                return Ok(false);
+                return Ok(Applied::Ends);
+            }
+            // The leader has given this one up, and gone on: what it has taken out since makes no room here, but in a seed of its store.
+            if self.replica.status().is_some_and(|log| log.head > lsn) {
+                return Ok(Applied::Overtaken);
             }
             // What was repeated before holds no writer up.
             self.release_before(lsn)?;
@@ -485,6 +515,22 @@ impl Shared {
             if let Err(error) = core.checkpointing().rescue() {
                 tracing::debug!(%error, "a checkpoint failed while a follower has no room");
             }
+        }
+    }
+
+    /// What is to be made larger, or emptied.
+    fn why(&self, error: &Error) -> String {
+        let pool = &self.store.core.pool;
+        let path = pool.path();
+        match error {
+            Error::Full { wanted, size, .. } if size.saturating_add(*wanted) <= pool.max_size() => {
+                let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+                format!("no space left on {}", folder.display())
+            }
+            Error::Full { .. } => {
+                format!("{} may not grow beyond {} bytes", path.display(), pool.max_size())
+            }
+            other => other.to_string(),
         }
     }
 

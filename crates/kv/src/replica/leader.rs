@@ -42,7 +42,7 @@ impl Store {
     }
 
     /// Bytes of the longest transaction of a store that leads, which is one record of its log: its keys and values, and 16 for each of them. A segment of the log
-    /// ([`log::Options`]) holds it; more are [`Error::Limit`]. None of any other store.
+    /// ([`log::Options`]) holds it; more are [`Error::TransactionTooLong`]. None of any other store.
     #[must_use]
     pub fn transaction_max(&self) -> Option<usize> {
         self.core.persistence.leading().map(|leading| leading.log().payload_max() as usize - HEAD).ok()
@@ -170,6 +170,6 @@ mod tests {
         // As long as can be, and one byte more.
         let most = store.transaction_max().unwrap() - CHANGE - 3;
         commit(b"key", most).wait().unwrap();
-        assert!(matches!(commit(b"key", most + 1).wait(), Err(Error::Limit { .. })));
+        assert!(matches!(commit(b"key", most + 1).wait(), Err(Error::TransactionTooLong { .. })));
     }
 }

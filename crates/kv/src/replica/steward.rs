@@ -9,6 +9,7 @@
 //! | `cairn-kv 1 seed LOG` | `ok BYTES`, then so many bytes in messages, then `end HASH` |
 //! | `cairn-kv 1 join ADDRESS` | `ok`, when that copy of the log is one of those that count |
 //! | `cairn-kv 1 remove ID` | `ok`, when it is none any more |
+//! | `cairn-kv 1 transfer ADDRESS` | `ok`, when this machine has begun to leave the leadership to the one that announces ADDRESS |
 //!
 //! Any answer may be `error WHY` instead, behind which the connection is over.
 
@@ -38,6 +39,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// A request has to come within this time, and each part of an answer: to make a seed takes a while.
 const TIMEOUT: Duration = Duration::from_secs(5);
 const TIMEOUT_SEED: Duration = Duration::from_secs(600);
+/// The leader looks at the successor, and tells the others, before it answers.
+const TIMEOUT_TRANSFER: Duration = Duration::from_secs(30);
 /// Peers that are answered at once.
 const PEERS_MAX: usize = 16;
 /// Copies of a log are fewer; so many lines are read of a status.
@@ -83,8 +86,12 @@ pub struct Steward {
     thread: Option<JoinHandle<()>>,
 }
 
+/// Begins to leave the leadership to the machine at an address, or says why it does not. It takes less than a request may ([`ask_to_transfer`]).
+pub type Transfer = dyn Fn(&str) -> std::result::Result<(), String> + Send + Sync;
+
 struct Office {
     store: Arc<Store>,
+    transfer: Box<Transfer>,
     trust: fabric::Options,
     stop: Arc<AtomicBool>,
     /// One seed is made at a time: it takes as much of the disk as the store.
@@ -97,12 +104,26 @@ impl Steward {
     /// # Errors
     /// Those of the network.
     pub fn serve(store: &Arc<Store>, address: &str, trust: &fabric::Options) -> Result<Self> {
+        let none = |_: &str| Err("it has no other machine lead on request".to_owned());
+        Self::serve_with(store, address, trust, Box::new(none))
+    }
+
+    /// The same for a program that elects leaders, and can leave the leadership to another machine.
+    ///
+    /// # Errors
+    /// Those of the network.
+    pub fn serve_with(
+        store: &Arc<Store>,
+        address: &str,
+        trust: &fabric::Options,
+        transfer: Box<Transfer>,
+    ) -> Result<Self> {
         let quiet = fabric::Options { rights: Rights::None, ..trust.clone() };
         let mut listener = Listener::bind(address, quiet, None).map_err(log::Error::from)?;
         let address = listener.address().map_err(log::Error::from)?;
         let stop = Arc::new(AtomicBool::new(false));
         let (store, trust) = (Arc::clone(store), trust.clone());
-        let office = Arc::new(Office { store, trust, stop: Arc::clone(&stop), seeding: Mutex::new(()) });
+        let office = Arc::new(Office { store, transfer, trust, stop: Arc::clone(&stop), seeding: Mutex::new(()) });
         let over = Arc::clone(&stop);
         let thread = spawn(move || {
             let mut peers: Vec<JoinHandle<()>> = Vec::new();
@@ -180,6 +201,10 @@ impl Office {
             }
             ["remove", id] => {
                 self.store.remove_copy(number(id).ok_or_else(|| failed("that is no id of a copy"))?)?;
+                say(sender, b"ok")
+            }
+            ["transfer", address] => {
+                (self.transfer)(address).map_err(|why| failed(&why))?;
                 say(sender, b"ok")
             }
             _ => Err(failed("it does not understand that: its version is another one")),
@@ -332,6 +357,14 @@ pub fn ask_to_join(address: &str, trust: &fabric::Options, copy: &str) -> Result
 /// Those of the network; what the leader answers.
 pub fn ask_to_remove(address: &str, trust: &fabric::Options, id: u64) -> Result<()> {
     ask(address, trust, &format!("remove {id:x}"), TIMEOUT_SEED, &|| false).map(drop)
+}
+
+/// Has the leader at `address` leave the leadership to the machine whose copy of the log is announced at `to`. It has begun to when this returns; who leads then is told by the election.
+///
+/// # Errors
+/// Those of the network; what the leader answers.
+pub fn ask_to_transfer(address: &str, trust: &fabric::Options, to: &str) -> Result<()> {
+    ask(address, trust, &format!("transfer {to}"), TIMEOUT_TRANSFER, &|| false).map(drop)
 }
 
 /// Brings a [seed](Store::seed) of the store of log `log` that leads at `address` to a file at `to`: durable when this returns. What was there is overwritten.

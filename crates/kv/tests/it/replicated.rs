@@ -216,7 +216,7 @@ fn a_log_much_smaller_than_what_is_written_is_used_again_and_again() {
 
     // What does not fit at all is refused, and nothing is in doubt.
     let refused = store.put(b"long", &vec![1; 100 << 10]).unwrap_err();
-    assert!(matches!(refused, Error::Limit { .. }), "{refused}");
+    assert!(matches!(refused, Error::TransactionTooLong { .. }), "{refused}");
     store.put(b"short", b"1").unwrap();
     store.close().unwrap();
     let store = options.open(site.store(0)).unwrap();
