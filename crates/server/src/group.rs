@@ -6,8 +6,9 @@
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
+use std::time::Duration;
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 /// What is known at a moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,6 +28,8 @@ pub struct View {
     pub commits: u64,
     /// How many copies have a write before its reply is sent; 0 if it is not known.
     pub write_quorum: u32,
+    /// What keeps this server from doing its part; none if nothing does.
+    pub trouble: Option<String>,
 }
 
 /// Another server of a group.
@@ -39,14 +42,54 @@ pub struct Machine {
     pub live: bool,
     /// Records of the log that its copy lacks.
     pub behind: u64,
+    /// What keeps it from doing its part, as it says itself: a word, a colon, and why; none if nothing does.
+    pub trouble: Option<String>,
 }
 
 impl Machine {
     /// A server at this address.
     #[must_use]
     pub fn new(address: impl Into<String>, live: bool, behind: u64) -> Self {
-        Self { address: address.into(), live, behind }
+        Self { address: address.into(), live, behind, trouble: None }
     }
+
+    /// The same, with what keeps it from doing its part.
+    #[must_use]
+    pub fn in_trouble(self, trouble: Option<String>) -> Self {
+        Self { trouble, ..self }
+    }
+
+    /// As Redis names the state of a replica; if something keeps it from doing its part, the first word of that.
+    pub(crate) fn state(&self) -> &str {
+        match &self.trouble {
+            _ if !self.live => "wait_bgsave",
+            None => "online",
+            Some(trouble) => {
+                let word = trouble.split(|c: char| !c.is_ascii_alphanumeric()).next().unwrap_or_default();
+                if word.is_empty() { "trouble" } else { word }
+            }
+        }
+    }
+}
+
+/// What a client has asked the server that leads: to leave the leadership to another one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Failover {
+    /// Where clients reach the one that is to lead; none for any.
+    pub to: Option<String>,
+    /// How long may be waited for it to have nearly all; none if the client has not said.
+    pub within: Option<Duration>,
+}
+
+/// How far a [`Failover`] is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum Handover {
+    #[default]
+    None,
+    Asked(Failover),
+    /// The program has taken it.
+    Begun,
 }
 
 /// A group, as its servers tell of it.
@@ -54,13 +97,54 @@ impl Machine {
 pub struct Group {
     follows: AtomicBool,
     view: RwLock<View>,
+    handover: Mutex<Handover>,
 }
 
 impl Group {
     /// Of a server that follows, or one that leads.
     #[must_use]
     pub fn new(follows: bool, view: View) -> Self {
-        Self { follows: follows.into(), view: RwLock::new(view) }
+        Self { follows: follows.into(), view: RwLock::new(view), handover: Mutex::default() }
+    }
+
+    /// What a client has asked for since this was called last: the program does it, and says [`failover_is_over`](Self::failover_is_over) if it comes to nothing.
+    #[must_use]
+    pub fn take_failover(&self) -> Option<Failover> {
+        let mut handover = self.handover.lock();
+        let Handover::Asked(asked) = handover.clone() else { return None };
+        *handover = Handover::Begun;
+        Some(asked)
+    }
+
+    /// A failover that was [taken](Self::take_failover) goes on: no client has called it off.
+    #[must_use]
+    pub fn is_failing_over(&self) -> bool {
+        *self.handover.lock() == Handover::Begun
+    }
+
+    /// A failover came to nothing.
+    pub fn failover_is_over(&self) {
+        *self.handover.lock() = Handover::None;
+    }
+
+    /// False if there is one already.
+    pub(crate) fn ask_failover(&self, failover: Failover) -> bool {
+        let mut handover = self.handover.lock();
+        let is_first = *handover == Handover::None;
+        if is_first {
+            *handover = Handover::Asked(failover);
+        }
+        is_first
+    }
+
+    /// A client has asked for one, and it has not come to its end.
+    pub(crate) fn has_failover(&self) -> bool {
+        *self.handover.lock() != Handover::None
+    }
+
+    /// False if there was none.
+    pub(crate) fn abort_failover(&self) -> bool {
+        std::mem::take(&mut *self.handover.lock()) != Handover::None
     }
 
     /// From now on nothing about data is answered.

@@ -176,16 +176,28 @@ fn replication(shared: &Shared) -> Owned {
         line("connected_slaves", view.others.iter().filter(|other| other.live).count().to_string());
         for (at, other) in view.others.iter().enumerate() {
             let (host, port) = split(&other.address);
-            let state = if other.live { "online" } else { "wait_bgsave" };
-            let offset = view.commits.saturating_sub(other.behind);
+            let (state, offset) = (other.state(), view.commits.saturating_sub(other.behind));
             line(&format!("slave{at}"), format!("ip={host},port={port},state={state},offset={offset},lag=0"));
+            if let Some(trouble) = &other.trouble {
+                line(&format!("cairn_slave{at}_trouble"), one_line(trouble));
+            }
         }
     }
+    let failover = if group.has_failover() { "waiting-for-sync" } else { "no-failover" };
+    line("master_failover_state", failover.to_owned());
     line("master_repl_offset", view.commits.to_string());
+    if let Some(trouble) = &view.trouble {
+        line("cairn_trouble", one_line(trouble));
+    }
     line("cairn_group", view.name);
     line("cairn_term", view.term.to_string());
     line("cairn_write_quorum", view.write_quorum.to_string());
     lines
+}
+
+/// What another machine has said of itself.
+fn one_line(text: &str) -> String {
+    text.replace(char::is_control, " ")
 }
 
 fn command_stats(shared: &Shared) -> Vec<(String, String)> {

@@ -17,6 +17,7 @@ use crate::failpoints::Step;
 use crate::form::{KeysAt, flag, is};
 use crate::meter::LONG;
 use crate::outcome::Stop;
+use crate::refusals::Refusals;
 use crate::reply::Reply;
 use crate::request::{Batch, number};
 use crate::scripts::Long;
@@ -477,7 +478,7 @@ impl Work for Job {
         self.parts.reply.truncate(self.base);
         self.parts.session.db = self.db;
         let replies = if self.exec.is_some() { 1 } else { self.done - self.from };
-        let text = text(error);
+        let text = text(error, &self.parts.session.shared.refusals);
         (0..replies).for_each(|_| self.parts.reply.error(&text));
         self.errors = replies as u64;
     }
@@ -491,33 +492,34 @@ impl Work for Job {
         self.parts.reply.truncate(self.base);
         self.parts.session.db = self.db;
         self.errors = 1;
-        self.parts.reply.error(&text(error));
+        let text = text(error, &self.parts.session.shared.refusals);
+        self.parts.reply.error(&text);
         self.done = self.to;
     }
 }
 
 /// What Redis would say.
-pub(crate) fn text(error: &Error) -> String {
+pub(crate) fn text(error: &Error, refusals: &Refusals) -> String {
     match error {
-        Error::Full(why) | Error::LogFull(why) => {
-            tracing::error!("a write was refused: {why}");
+        Error::Full(_) | Error::LogFull(_) => {
+            refusals.note(error);
             "MISCONF Errors writing to the AOF file: No space left on device".to_owned()
         }
-        Error::Memory(why) => {
-            tracing::error!("a write was refused: {why}");
+        Error::Memory(_) => {
+            refusals.note(error);
             "OOM command not allowed when used memory > 'maxmemory'.".to_owned()
         }
         Error::InDoubt(why) => {
-            tracing::error!("a write is in doubt: {why}");
+            refusals.note(error);
             format!("MISCONF this write is in doubt: it may or may not be there after a restart: {why}")
         }
         Error::Stopped(why) => {
-            tracing::error!("a command was refused: {why}");
+            refusals.note(error);
             format!("MISCONF Errors writing to the AOF file: this command has written nothing: {why}")
         }
         Error::Elsewhere(why) => format!("READONLY {why}"),
         Error::Damaged(why) => {
-            tracing::error!("{why}");
+            refusals.note(error);
             format!("ERR {why}")
         }
         other => format!("ERR {other}"),

@@ -17,7 +17,7 @@
 //! | `script`, `functions` | scripts in Lua, each in one transaction; libraries of functions, which are data |
 //! | `dispatch`, `command` | runs a command, whichever way it is run; what a command is |
 //! | `session`, `context` | a connection, and what it has queued; what a command on data has |
-//! | `reaper`, `evict`, `expired`, `tracked`, `info`, `http` | what goes on beside requests: elements without an owner, keys that go or have gone, and what people are told |
+//! | `reaper`, `evict`, `expired`, `tracked`, `info`, `http`, `refusals` | what goes on beside requests: elements without an owner, keys that go or have gone, and what people are told |
 //! | `shared` | what all connections have in common: all that follows |
 //! | `work` | what the executor runs, and how much of it at one time |
 //! | `events`, `evictor` | keyspace notifications; what is known of keys to choose those that go |
@@ -127,6 +127,7 @@ pub mod rdb;
 mod reactor;
 mod readers;
 mod reaper;
+mod refusals;
 mod remove;
 pub mod reply;
 pub mod request;

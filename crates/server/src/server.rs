@@ -252,6 +252,12 @@ impl Server {
         Ok(self.shared.users.renew(&*self.shared.engine)?)
     }
 
+    /// Why writes are refused now, if they are: the store found no room within the last minute, or takes none until it is opened again.
+    #[must_use]
+    pub fn refuses_writes(&self) -> Option<String> {
+        self.shared.takes_writes().err()
+    }
+
     /// Accepts no connection any more, lets every connection finish what it has asked for, and ends them.
     pub fn stop(&self) {
         self.shared.stop.send_replace(true);
@@ -269,6 +275,7 @@ impl Server {
         }
         let shared = self.shared.clone();
         drop(self);
+        shared.refusals.end();
         match Arc::into_inner(shared) {
             Some(shared) => Ok(shared.engine.close()?),
             None => Err(engine::Error::Other("a connection is still there".to_owned()).into()),

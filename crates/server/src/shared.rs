@@ -27,6 +27,7 @@ use crate::pauses::Pauses;
 use crate::pubsub::PubSub;
 use crate::random::{Random, RandomSeed};
 use crate::readers::Readers;
+use crate::refusals::Refusals;
 use crate::remove::{self, Closed, Gate, Hidden, Hiding, Inside, Site};
 use crate::scripts::{End, Scripts};
 use crate::slowlog::SlowLog;
@@ -87,6 +88,7 @@ pub(crate) struct Shared {
     pub(crate) acl_log: AclLog,
     pub(crate) pauses: Pauses,
     pub(crate) latency: Latency,
+    pub(crate) refusals: Refusals,
     pub(crate) monitors: Arc<Monitors>,
     pub(crate) tracking: Arc<Trackers>,
     /// The servers of which this is one.
@@ -164,6 +166,7 @@ impl Shared {
             acl_log: AclLog::default(),
             pauses: Pauses::default(),
             latency: Latency::default(),
+            refusals: Refusals::default(),
             monitors: Arc::default(),
             tracking: Arc::default(),
             group,

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use super::flag::{ADMIN, CONNECTION, DANGEROUS, FAST};
-use super::{Command, Form, KeysAt, Outcome, Run, WaitLimit, int, is, session};
-use crate::group::{View, split};
+use super::{Command, Form, KeysAt, Outcome, Run, SYNTAX, WaitLimit, int, is, session};
+use crate::group::{Failover, Machine, View, split};
 use crate::reply::Reply;
 use crate::request::Arguments;
 use crate::session::Session;
 
 pub(super) const COMMANDS: &[Command] = &[
+    session("failover", -1, ADMIN | DANGEROUS, failover),
     session("role", 1, FAST | ADMIN | DANGEROUS, role),
     session("sentinel", -2, CONNECTION, sentinel),
     Command { form: Form { name: "wait", arity: 3, flags: CONNECTION, keys: KeysAt::None }, run: Run::Await(wait) },
@@ -101,6 +102,82 @@ fn role(s: &mut Session, _: &Arguments<'_>, reply: &mut Reply) -> Outcome {
         reply.bulk(view.commits.saturating_sub(other.behind).to_string().as_bytes());
     }
     Ok(())
+}
+
+// ---- FAILOVER -------------------------------------------------------------------------------------------------------
+
+/// Begins to leave the leadership to another server; the answer is sent at once, as Redis does.
+fn failover(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
+    let asked = asked_failover(args)?;
+    let Some(group) = &s.shared.group else {
+        return Err(match asked {
+            None => "ERR No failover in progress.",
+            Some(_) => "ERR FAILOVER requires connected replicas.",
+        }
+        .into());
+    };
+    if group.follows() {
+        return Err("ERR FAILOVER is not valid when server is a replica.".into());
+    }
+    let Some(asked) = asked else {
+        if !group.abort_failover() {
+            return Err("ERR No failover in progress.".into());
+        }
+        reply.ok();
+        return Ok(());
+    };
+    let view = group.view();
+    if !view.others.iter().any(|other| other.live) {
+        return Err("ERR FAILOVER requires connected replicas.".into());
+    }
+    if let Some(to) = &asked.to {
+        let other = view.others.iter().find(|other| split(&other.address) == split(to));
+        match other.ok_or("ERR FAILOVER target HOST and PORT is not a replica.")? {
+            other if !other.live => return Err("ERR FAILOVER target replica is not online.".into()),
+            Machine { trouble: Some(trouble), .. } => {
+                return Err(format!("ERR FAILOVER target replica cannot lead: {trouble}").into());
+            }
+            _ => {}
+        }
+    }
+    if !group.ask_failover(asked) {
+        return Err("ERR FAILOVER already in progress.".into());
+    }
+    reply.ok();
+    Ok(())
+}
+
+/// None for `ABORT`.
+fn asked_failover(args: &Arguments<'_>) -> Outcome<Option<Failover>> {
+    let mut asked = Failover { to: None, within: None };
+    let (mut at, mut aborts) = (1, false);
+    while at < args.len() {
+        let left = args.len() - at - 1;
+        match args.get(at) {
+            o if is(o, "ABORT") && !aborts => (aborts, at) = (true, at + 1),
+            o if is(o, "TIMEOUT") && left >= 1 && asked.within.is_none() => {
+                let ms = int(args.get(at + 1))?;
+                let ms = u64::try_from(ms).ok().filter(|ms| *ms > 0);
+                let ms = ms.ok_or("ERR FAILOVER timeout must be greater than 0")?;
+                (asked.within, at) = (Some(Duration::from_millis(ms)), at + 2);
+            }
+            o if is(o, "TO") && left >= 2 && asked.to.is_none() => {
+                let port = int(args.get(at + 2))?;
+                asked.to = Some(format!("{}:{port}", String::from_utf8_lossy(args.get(at + 1))));
+                at += 3;
+            }
+            o if is(o, "FORCE") && asked.to.is_some() => {
+                return Err(
+                    "ERR FAILOVER FORCE is not there: a server that lacks acknowledged writes never leads; next: FAILOVER TO host port TIMEOUT ms".into(),
+                );
+            }
+            _ => return Err(SYNTAX.into()),
+        }
+    }
+    if aborts && args.len() > 2 {
+        return Err(SYNTAX.into());
+    }
+    Ok((!aborts).then_some(asked))
 }
 
 // ---- Sentinel -------------------------------------------------------------------------------------------------------

@@ -70,7 +70,7 @@ pub(super) fn outcome_of(reply: &mut Reply, mark: usize, outcome: Result<(), Sto
     let error = match outcome {
         Ok(()) => return,
         Err(Stop::Error(error)) => error,
-        Err(Stop::Engine(error)) => text(&error),
+        Err(Stop::Engine(error)) => text(&error, &thread.shared.refusals),
     };
     thread.recorder.errors.add(1);
     reply.truncate(mark);

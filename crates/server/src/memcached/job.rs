@@ -15,6 +15,7 @@ use crate::engine::{self, Error, Tx};
 use crate::meter::{LONG, Metered, Spent};
 use crate::metrics::Recorder;
 use crate::outcome::Stop;
+use crate::refusals::Refusals;
 use crate::reply::Reply;
 use crate::shared::Shared;
 use crate::touching::{Touched, Touching};
@@ -288,7 +289,7 @@ impl Work for Job {
 
     fn end_in_doubt(&mut self, error: &Error) {
         self.parts.reply.truncate(self.base);
-        let text = text(error);
+        let text = text(error, &self.parts.shared.refusals);
         let loud = self.requests().take(self.done - self.from).filter(|one| !one.quiet).count();
         (0..loud).for_each(|_| self.parts.reply.raw(text.as_bytes()));
         self.errors = (self.done - self.from) as u64;
@@ -298,7 +299,7 @@ impl Work for Job {
         let quiet = self.requests().next().is_some_and(|one| one.quiet);
         self.parts.reply.truncate(self.base);
         self.done = self.to;
-        let text = text(error);
+        let text = text(error, &self.parts.shared.refusals);
         // The write was done: only its version is not known.
         if let Some(answer) = self.versionless.take() {
             return self.parts.reply.raw(&with_version(&answer, 0));
@@ -311,14 +312,13 @@ impl Work for Job {
     }
 }
 
-fn text(error: &Error) -> String {
+fn text(error: &Error, refusals: &Refusals) -> String {
+    refusals.note(error);
     match error {
-        Error::Full(why) | Error::Memory(why) | Error::LogFull(why) => {
-            tracing::error!("a write was refused: {why}");
+        Error::Full(_) | Error::Memory(_) | Error::LogFull(_) => {
             "SERVER_ERROR out of memory storing object\r\n".to_owned()
         }
         other => {
-            tracing::error!("{other}");
             let what = match other {
                 Error::InDoubt(_) => "this write is in doubt: it may or may not be there after a restart: ",
                 Error::Stopped(_) => "this command has written nothing: ",

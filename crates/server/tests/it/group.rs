@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::time::Duration;
 
 use pmem::DomainChoice;
 use server::engine::{Commit, Engine, Kv, Result, Run};
@@ -30,6 +31,8 @@ fn led(domain: DomainChoice) -> Led {
     let mut view = View::new("shop", "10.0.0.1:6379");
     view.leader = Some("10.0.0.1:6379".to_owned());
     view.others = vec![Machine::new("10.0.0.2:6379", true, 3), Machine::new("10.0.0.3:6379", false, 9)];
+    let full = Some("full: no space left on /data\r\nrole:slave".to_owned());
+    view.others.push(Machine::new("10.0.0.4:6379", true, 3).in_trouble(full));
     (view.term, view.commits, view.write_quorum) = (7, 20, 2);
     let group = Arc::new(Group::new(false, view));
     let config = Config {
@@ -87,19 +90,50 @@ fn nothing_is_answered_behind_the_end_of_a_lease() {
 #[test]
 fn who_leads_and_who_follows_is_told_as_redis_does() {
     let led = led(DomainChoice::Emulated);
-    assert_eq!(led.cli("role"), "master\n20\n10.0.0.2\n6379\n17\n");
+    assert_eq!(led.cli("role"), "master\n20\n10.0.0.2\n6379\n17\n10.0.0.4\n6379\n17\n");
     let info = led.cli("info replication");
-    for line in ["role:master", "connected_slaves:1", "slave1:ip=10.0.0.3,port=6379,state=wait_bgsave", "cairn_term:7"]
-    {
+    for line in [
+        "role:master",
+        "connected_slaves:2",
+        "slave0:ip=10.0.0.2,port=6379,state=online",
+        "slave1:ip=10.0.0.3,port=6379,state=wait_bgsave",
+        "slave2:ip=10.0.0.4,port=6379,state=full",
+        "cairn_slave2_trouble:full: no space left on /data  role:slave",
+        "cairn_term:7",
+        "master_failover_state:no-failover",
+    ] {
         assert!(info.contains(line), "{line}: {info}");
     }
     assert_eq!(led.cli("sentinel get-master-addr-by-name shop"), "10.0.0.1\n6379\n");
     assert_eq!(led.cli("sentinel get-master-addr-by-name other").trim(), "");
-    assert_eq!(led.cli("sentinel replicas shop").matches("slave\n").count(), 4);
+    assert_eq!(led.cli("sentinel replicas shop").matches("slave\n").count(), 6);
     assert_eq!(led.cli("sentinel sentinels shop").matches("10.0.0.3:6379").count(), 1);
-    assert!(led.cli("-3 sentinel master shop").contains("num-other-sentinels 2"));
+    assert!(led.cli("-3 sentinel master shop").contains("num-other-sentinels 3"));
     assert!(led.cli("sentinel failover shop").starts_with("ERR Unknown sentinel subcommand"));
     assert!(led.cli("sentinel master").starts_with("ERR wrong number"));
+
+    for (words, answer) in [
+        ("failover abort", "ERR No failover in progress."),
+        ("failover to 10.0.0.9 6379", "ERR FAILOVER target HOST and PORT is not a replica."),
+        ("failover to 10.0.0.3 6379", "ERR FAILOVER target replica is not online."),
+        ("failover to 10.0.0.4 6379", "ERR FAILOVER target replica cannot lead: full: no space"),
+        ("failover to 10.0.0.2 6379 force timeout 100", "ERR FAILOVER FORCE is not there"),
+        ("failover timeout 0", "ERR FAILOVER timeout must be greater than 0"),
+        ("failover to 10.0.0.2", "ERR syntax error"),
+        ("failover abort timeout 5", "ERR syntax error"),
+    ] {
+        let told = led.cli(words);
+        assert!(told.starts_with(answer), "{words}: {told}");
+    }
+    assert_eq!(led.group.take_failover(), None);
+    assert_eq!(led.cli("failover to 10.0.0.2 6379 timeout 700").trim(), "OK");
+    assert!(led.cli("info replication").contains("master_failover_state:waiting-for-sync"));
+    assert!(led.cli("failover").starts_with("ERR FAILOVER already in progress."));
+    let asked = led.group.take_failover().unwrap();
+    assert_eq!((asked.to.as_deref(), asked.within), (Some("10.0.0.2:6379"), Some(Duration::from_millis(700))));
+    assert!(led.group.is_failing_over() && led.group.take_failover().is_none());
+    assert_eq!(led.cli("failover abort").trim(), "OK");
+    assert!(!led.group.is_failing_over());
 
     led.group.step_down();
     led.group.tell({
