@@ -882,6 +882,16 @@ cairn_status cairn_array_get_found(cairn_array *array, cairn_array_found *found,
 /* A list of replicas, and how they are reached. */
 typedef struct cairn_replicas cairn_replicas;
 
+/* How a replica is doing, for `cairn_log_replica`. */
+enum cairn_replica_state {
+	/* It counts, and takes no part: it was given up, or was not reached. */
+	CAIRN_REPLICA_AWAY = 0,
+	/* It takes part. */
+	CAIRN_REPLICA_LIVE = 1,
+	/* It is this program's own. */
+	CAIRN_REPLICA_OWN = 2,
+};
+
 /* When the leader's own replica is flushed, for `cairn_replicas_order`. */
 enum cairn_order {
 	/* While the others flush theirs. */
@@ -965,6 +975,38 @@ cairn_status cairn_log_open_replicated(const cairn_replicas *replicas,
  * `CAIRN_QUORUM_LOST`. Forces and appends say the same by themselves.
  */
 cairn_status cairn_log_check_leading(cairn_log *log);
+
+/*
+ * Takes a replica in while the log is used: one that was given up and is there again, or a new,
+ * empty one, which is served at `address`. It counts when this returns, and has the whole log. With
+ * a new one the log has a replica more; how many must have what is durable stays. `trust` is a list
+ * that has the secret or the certificates.
+ */
+cairn_status cairn_log_join(cairn_log *log, const char *address, const cairn_replicas *trust);
+
+/*
+ * The replica with this id is none of the log's any more: it is lost for good, or not needed.
+ * `CAIRN_INVALID` if so many must have what is durable that it is needed, or if there is no such
+ * replica. It must not be served again as it is.
+ */
+cairn_status cairn_log_remove(cairn_log *log, uint64_t id);
+
+/*
+ * The replica of this number, from 0 on, of all that count, in no order: its id, how it is doing
+ * (one of `enum cairn_replica_state`), and through which record it has all, 0 if that is not known.
+ * `CAIRN_END` if there are not so many; a log without other replicas has none.
+ */
+cairn_status cairn_log_replica(cairn_log *log, uint32_t number, uint64_t *id, uint32_t *state,
+	uint64_t *through);
+
+/*
+ * As `cairn_log_join`, of a store that leads. A follower whose store lacks what the log has no more
+ * needs a seed of the store first (`cairn kv seed`).
+ */
+cairn_status cairn_kv_join(cairn_kv *store, const char *address, const cairn_replicas *trust);
+
+/* As `cairn_log_remove`, of a store that leads. */
+cairn_status cairn_kv_remove(cairn_kv *store, uint64_t id);
 
 /*
  * Makes a store of a log with these replicas, all of which are there and empty. A commit is durable

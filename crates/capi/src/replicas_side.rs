@@ -29,6 +29,11 @@ impl HeldReplicas {
         alone::<Self, _, _>(handle, how)
     }
 
+    /// How the machines know each other.
+    pub(crate) fn trust(handle: *const cairn_replicas) -> Result<Trust> {
+        alone::<Self, _, _>(handle, |named: &mut Named| Ok(named.trust.clone()))
+    }
+
     /// What was named so far.
     pub(crate) fn named(handle: *const cairn_replicas) -> Result<Replicas> {
         alone::<Self, _, _>(handle, |named: &mut Named| Ok(named.replicas.clone().trust(named.trust.clone())))

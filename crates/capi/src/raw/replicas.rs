@@ -8,12 +8,12 @@ use std::ffi::{c_char, c_void};
 use std::sync::Arc;
 use std::time::Duration;
 
-use log::FlushOrder;
 use log::fabric::{Secret, Tls};
+use log::{FlushOrder, ReplicaHealth};
 
 use super::{Out, bytes, options, path, text};
-use crate::call::done;
-use crate::code::cairn_code::CAIRN_INVALID;
+use crate::call::{call, done};
+use crate::code::cairn_code::{CAIRN_END, CAIRN_INVALID, CAIRN_OK};
 use crate::code::cairn_status;
 use crate::failure::{Failure, Result};
 use crate::handles::{give, take, with};
@@ -23,7 +23,7 @@ use crate::options::{cairn_kv_options, cairn_log_options};
 use crate::replicas_side::HeldReplicas;
 use crate::types::kv::cairn_kv;
 use crate::types::log::cairn_log;
-use crate::types::replicas::{cairn_order, cairn_replicas};
+use crate::types::replicas::{cairn_order, cairn_replica_state, cairn_replicas};
 
 /// An empty list. Free it when the log or store is open.
 #[unsafe(no_mangle)]
@@ -208,6 +208,98 @@ pub unsafe extern "C" fn cairn_log_open_replicated(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cairn_log_check_leading(log: *mut cairn_log) -> cairn_status {
     done(|| with(log, |open: &Arc<OpenLog>| Ok(open.log.check_leading()?)))
+}
+
+/// Takes a replica in while the log is used: one that was given up and is there again, or a new, empty one, which is served at `address`. It counts when this returns, and has the whole log. With a
+/// new one the log has a replica more; how many must have what is durable stays. `trust` is a list that has the secret or the certificates.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cairn_log_join(
+    log: *mut cairn_log,
+    address: *const c_char,
+    trust: *const cairn_replicas,
+) -> cairn_status {
+    done(|| {
+        // SAFETY: the caller's.
+        let (address, trust) = (unsafe { text(address, "the address")? }, HeldReplicas::trust(trust)?);
+        with(log, |open: &Arc<OpenLog>| Ok(open.log.join(address, &trust)?))
+    })
+}
+
+/// The replica with this id is none of the log's any more: it is lost for good, or not needed. `CAIRN_INVALID` if so many must have what is durable that it is needed, or if there is no such replica.
+/// It must not be served again as it is.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cairn_log_remove(log: *mut cairn_log, id: u64) -> cairn_status {
+    done(|| {
+        with(log, |open: &Arc<OpenLog>| {
+            let ids = open.log.members().0;
+            if !ids.is_empty() && !ids.contains(&id) {
+                let ids = ids.iter().map(|id| format!("{id:x}")).collect::<Vec<_>>().join(", ");
+                return Err(Failure::new(
+                    CAIRN_INVALID,
+                    format!("{id:x} is none of the log's replicas: they are {ids}"),
+                ));
+            }
+            Ok(open.log.remove(id)?)
+        })
+    })
+}
+
+/// The replica of this number, from 0 on, of all that count, in no order: its id, how it is doing (one of `enum cairn_replica_state`), and through which record it has all, 0 if that is not known. `CAIRN_END` if
+/// there are not so many; a log without other replicas has none.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cairn_log_replica(
+    log: *mut cairn_log,
+    number: u32,
+    id: *mut u64,
+    state: *mut u32,
+    through: *mut u64,
+) -> cairn_status {
+    use cairn_replica_state::{CAIRN_REPLICA_AWAY, CAIRN_REPLICA_LIVE, CAIRN_REPLICA_OWN};
+    call(|| {
+        // SAFETY: the caller's.
+        let (id, state, through) =
+            unsafe { (Out::new(id, "id")?, Out::new(state, "state")?, Out::new(through, "through")?) };
+        let found = with(log, |open: &Arc<OpenLog>| {
+            let log = &open.log;
+            let Some(one) = log.members().0.get(number as usize).copied() else { return Ok(None) };
+            if log.own_replica() == Some(one) {
+                return Ok(Some((one, CAIRN_REPLICA_OWN, log.stats().next.get().saturating_sub(1))));
+            }
+            let known = log.replicas().into_iter().find(|(id, ..)| *id == one);
+            Ok(Some(known.map_or((one, CAIRN_REPLICA_AWAY, 0), |(id, health, lsn)| {
+                (
+                    id,
+                    if matches!(health, ReplicaHealth::Live) { CAIRN_REPLICA_LIVE } else { CAIRN_REPLICA_AWAY },
+                    lsn.get(),
+                )
+            })))
+        })?;
+        let Some((one, how, lsn)) = found else { return Ok(CAIRN_END) };
+        id.set(one);
+        state.set(how as u32);
+        through.set(lsn);
+        Ok(CAIRN_OK)
+    })
+}
+
+/// As `cairn_log_join`, of a store that leads. A follower whose store lacks what the log has no more needs a seed of the store first (`cairn kv seed`).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cairn_kv_join(
+    store: *mut cairn_kv,
+    address: *const c_char,
+    trust: *const cairn_replicas,
+) -> cairn_status {
+    done(|| {
+        // SAFETY: the caller's.
+        let (address, trust) = (unsafe { text(address, "the address")? }, HeldReplicas::trust(trust)?);
+        with(store, |open: &Arc<OpenStore>| Ok(open.store.join(address, &trust)?))
+    })
+}
+
+/// As `cairn_log_remove`, of a store that leads.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cairn_kv_remove(store: *mut cairn_kv, id: u64) -> cairn_status {
+    done(|| with(store, |open: &Arc<OpenStore>| Ok(open.store.remove_copy(id)?)))
 }
 
 /// Makes a store of a log with these replicas, all of which are there and empty. A commit is durable when a write quorum has it, and the number of commits `at_risk` must be 0.

@@ -1,4 +1,4 @@
-/* A log and a store on several machines: the replicas at the addresses that follow the folder, two for each. */
+/* A log and a store on several machines: the replicas at the addresses that follow the folder, two for each, and two for changes with two more. */
 #include "check.h"
 
 static const char SECRET[] = "what all of them know";
@@ -81,6 +81,67 @@ static void a_log(const char *dir, char **addresses)
 	OK(cairn_replicas_free(replicas));
 }
 
+/* Replicas that count: how many, and whether the one with this id is one of them, and how it is doing. */
+static unsigned count(cairn_log *log, uint64_t wanted, int *found)
+{
+	unsigned n = 0;
+	uint64_t id, through;
+	uint32_t state;
+	*found = -1;
+	while (cairn_log_replica(log, n, &id, &state, &through) == CAIRN_OK) {
+		if (id == wanted)
+			*found = (int)state;
+		n++;
+	}
+	EXPECT(CAIRN_END, cairn_log_replica(log, n, &id, &state, &through));
+	return n;
+}
+
+/* A third replica joins, one is removed, and the rest goes on. */
+static void changes(const char *dir, char **addresses, char **more)
+{
+	cairn_log_options options = log_options();
+	char path[4096];
+	snprintf(path, sizeof path, "%s/changed", dir);
+	cairn_replicas *replicas = named(path, addresses);
+	cairn_log *log;
+	options.bytes = 1 << 20;
+	OK(cairn_log_create_replicated(replicas, &options, &log));
+	for (unsigned n = 0; n < 50; n++)
+		OK(cairn_log_append(log, &n, sizeof n, NULL));
+
+	uint64_t own = 0, other = 0, id, through;
+	uint32_t state;
+	for (uint32_t n = 0; n < 3; n++) {
+		OK(cairn_log_replica(log, n, &id, &state, &through));
+		CHECK(state == CAIRN_REPLICA_OWN || state == CAIRN_REPLICA_LIVE);
+		if (state == CAIRN_REPLICA_OWN)
+			own = id;
+		else
+			other = id;
+	}
+	int found;
+	CHECK(count(log, own, &found) == 3 && found == CAIRN_REPLICA_OWN);
+	OK(cairn_log_join(log, more[0], replicas));
+	CHECK(count(log, other, &found) == 4 && found == CAIRN_REPLICA_LIVE);
+	OK(cairn_log_remove(log, other));
+	CHECK(count(log, other, &found) == 3 && found == -1);
+	EXPECT(CAIRN_INVALID, cairn_log_remove(log, other));
+	SAID("none of the log's replicas");
+	/* Nobody answers there, and an empty list proves nothing. */
+	cairn_replicas *nothing;
+	OK(cairn_replicas_new(&nothing));
+	CHECK(cairn_log_join(log, more[1], nothing) != CAIRN_OK);
+	CHECK(count(log, own, &found) == 3);
+	for (unsigned n = 50; n < 60; n++)
+		OK(cairn_log_append(log, &n, sizeof n, NULL));
+	expect(log, 60);
+	OK(cairn_log_close(log));
+	EXPECT(CAIRN_CLOSED, cairn_log_remove(log, own));
+	OK(cairn_replicas_free(nothing));
+	OK(cairn_replicas_free(replicas));
+}
+
 static void a_store(const char *dir, char **addresses)
 {
 	char path[4096], log_path[4096];
@@ -96,6 +157,8 @@ static void a_store(const char *dir, char **addresses)
 	OK(cairn_kv_create_replicated(path, replicas, &log, NULL, &store));
 	OK(cairn_kv_put(store, "key", 3, "value", 5, NULL));
 	OK(cairn_kv_check_leading(store));
+	EXPECT(CAIRN_INVALID, cairn_kv_remove(store, 1));
+	EXPECT(CAIRN_NULL, cairn_kv_join(store, NULL, replicas));
 	OK(cairn_kv_close(store));
 
 	EXPECT(CAIRN_FOREIGN, cairn_kv_open(path, NULL, &store));
@@ -128,15 +191,18 @@ static void arguments(void)
 	EXPECT(CAIRN_NULL, cairn_log_open_replicated(NULL, NULL, &log));
 	EXPECT(CAIRN_NULL, cairn_log_create_replicated(replicas, NULL, NULL));
 	EXPECT(CAIRN_CLOSED, cairn_log_check_leading((cairn_log *)replicas));
+	EXPECT(CAIRN_CLOSED, cairn_log_join((cairn_log *)replicas, "localhost:1", replicas));
+	EXPECT(CAIRN_NULL, cairn_log_replica((cairn_log *)replicas, 0, NULL, NULL, NULL));
 	OK(cairn_replicas_free(replicas));
 	EXPECT(CAIRN_CLOSED, cairn_replicas_at(replicas, "localhost:1"));
 }
 
 int main(int argc, char **argv)
 {
-	CHECK(argc == 6);
+	CHECK(argc == 10);
 	arguments();
 	a_log(argv[1], argv + 2);
 	a_store(argv[1], argv + 4);
+	changes(argv[1], argv + 6, argv + 8);
 	return 0;
 }
