@@ -65,7 +65,7 @@ IOStatus WalLog::Open(const std::string &path, const cairn_log_options &options,
 			       : cairn_log_create(path.c_str(), &options, &log), path);
 	if (!s.ok())
 		return s;
-	std::shared_ptr<WalLog> opened(new WalLog(path, log));
+	std::shared_ptr<WalLog> opened(new WalLog(path, log, copies.addresses.empty()));
 	if ((s = opened->Recover()).ok())
 		*result = std::move(opened);
 	return s;
@@ -132,7 +132,9 @@ IOStatus WalLog::Append(Wal *wal, const char *data, size_t len)
 	while (len > 0) {
 		const size_t piece = std::min(len, record_max_ - sizeof(Header));
 		uint64_t lsn;
-		IOStatus s = Record(kData, wal->number, data, piece, &lsn);
+		IOStatus s = grows_ ? IOStatus::OK() : LeaveRoom(piece);
+		if (s.ok())
+			s = Record(kData, wal->number, data, piece, &lsn);
 		if (!s.ok())
 			return s;
 		wal->last.store(lsn);
@@ -164,7 +166,25 @@ IOStatus WalLog::Record(Kind kind, uint64_t number, const void *data, size_t len
 	return From(cairn_reservation_complete(place), path_);
 }
 
-// Twice the room, unless somebody else has made some.
+// A log with copies does not grow. Its last segments are for records that say which files come and go: without room for those a full log is never emptied, as RocksDB makes a new file before
+// it deletes the old ones, also when it opens a database.
+IOStatus WalLog::LeaveRoom(size_t len)
+{
+	for (bool again : {true, false}) {
+		cairn_log_counts counts;
+		cairn_status status = cairn_log_get_counts(log_, &counts, sizeof counts);
+		if (status != CAIRN_OK)
+			return From(status, path_);
+		if (counts.live_bytes + len + kKept * counts.segment_bytes <= counts.capacity)
+			return IOStatus::OK();
+		// What was truncated counts until its space is taken back.
+		if (again && (status = cairn_log_reclaim(log_)) != CAIRN_OK)
+			return From(status, path_);
+	}
+	return IOStatus::NoSpace(path_, "the log, which has copies and does not grow, is full; flush the memtables, or make a larger one");
+}
+
+// Twice the room, unless another thread has made some.
 cairn_status WalLog::ReserveInMore(size_t len, cairn_reservation **place, void **bytes, uint64_t *lsn)
 {
 	std::lock_guard<std::mutex> lock(growing_);

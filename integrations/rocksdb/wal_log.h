@@ -70,16 +70,21 @@ public:
 	const std::string &path() const { return path_; }
 
 private:
-	WalLog(const std::string &path, cairn_log *log) : path_(path), log_(log) {}
+	WalLog(const std::string &path, cairn_log *log, bool grows) : path_(path), log_(log), grows_(grows) {}
 
 	rocksdb::IOStatus Record(Kind kind, uint64_t number, const void *data, size_t len, uint64_t *lsn);
+	rocksdb::IOStatus LeaveRoom(size_t len);
 	cairn_status ReserveInMore(size_t len, cairn_reservation **place, void **bytes, uint64_t *lsn);
 	rocksdb::IOStatus CleanUp();
 	rocksdb::IOStatus Recover();
 	rocksdb::IOStatus Take(const cairn_record &record);
 
 	const std::string path_;
+	// Segments that data leave: one that is begun, and one for what is to come.
+	static constexpr uint64_t kKept = 2;
+
 	cairn_log *const log_;
+	const bool grows_;
 	size_t record_max_ = 0;
 	std::mutex mutex_;
 	std::mutex growing_;

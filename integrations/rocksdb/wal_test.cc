@@ -2,9 +2,9 @@
 // and holds afterwards what it had acknowledged, and of what it had not a prefix. Then what RocksDB does with its logs
 // beside writing them.
 //
-//   wal_test DIRECTORY [KILLS [ADDRESS]]
+//   wal_test DIRECTORY [KILLS [ADDRESS [ANOTHER]]]
 //
-// With the address of an empty copy, that `cairn log-replica` serves, one of the databases has its log there, too.
+// With the address of an empty copy, that `cairn log-replica` serves, one of the databases has its log there, too; with that of another one, one whose log is full.
 #include "cairn_wal.h"
 
 #include <rocksdb/convenience.h>
@@ -553,12 +553,44 @@ void Copies(const std::string &root, int kills, const char *address)
 	});
 }
 
+// A log with a copy does not grow. One that is full of what memtables have is emptied by flushing them, also by the next open, which makes a file before it deletes any.
+void FullCopies(const std::string &root, const char *address)
+{
+	const std::string dir = root + "/full";
+	How how = kWays[0];
+	how.log_bytes = 8 << 20;
+	how.address = address;
+	Database database(dir, how);
+	database.options.write_buffer_size = 64 << 20;
+	database.Open();
+	const std::string value(10000, 'v');
+	uint64_t count = 0;
+	Status s;
+	while ((s = database.db->Put(WriteOptions(), KeyOf(0, count), value)).ok())
+		CHECK(++count < 10000);
+	CHECK(s.IsNoSpace() && s.ToString().find("flush") != std::string::npos);
+	for (int round = 0; round < 3; round++) {
+		database.Close();
+		database.Open();
+		std::string found;
+		for (uint64_t number = 0; number < count; number++)
+			OK(database.db->Get(ReadOptions(), KeyOf(0, number), &found));
+		// Opening has flushed it: there is room, and it is filled again.
+		uint64_t more = 0;
+		while (database.db->Put(WriteOptions(), KeyOf(0, more), value).ok())
+			CHECK(++more < 10000);
+		CHECK(more > 100);
+	}
+	database.Close();
+	OK(DestroyDB(dir, database.options));
+}
+
 }
 
 int main(int argc, char **argv)
 {
 	if (argc < 2) {
-		std::cerr << "usage: wal_test DIRECTORY [KILLS [ADDRESS]]" << std::endl;
+		std::cerr << "usage: wal_test DIRECTORY [KILLS [ADDRESS [ANOTHER]]]" << std::endl;
 		return 2;
 	}
 	const std::string root = argv[1];
@@ -570,6 +602,8 @@ int main(int argc, char **argv)
 		Killed(root, how, kills);
 	if (argc > 3)
 		Copies(root, kills, argv[3]);
+	if (argc > 4)
+		Run([&] { FullCopies(root, argv[4]); });
 	Torn(root);
 	Run([&] { Files(root); });
 	Run([&] { Others(root); });

@@ -15,7 +15,8 @@ fn run(place: &Path, kills: &str) {
     let secret = log::fabric::Secret::new(b"what all of them know").unwrap();
     let trust = log::fabric::Options { secret: Some(secret), ..Default::default() };
     let dir = tempfile::tempdir_in(place).unwrap();
-    let copy = log::Replica::serve(dir.path().join("copy"), "127.0.0.1:0", trust).unwrap();
+    let serve = |name: &str| log::Replica::serve(dir.path().join(name), "127.0.0.1:0", trust.clone()).unwrap();
+    let (copy, another) = (serve("copy"), serve("another"));
     let output = Command::new("make")
         .arg("-C")
         .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../integrations/rocksdb"))
@@ -23,7 +24,7 @@ fn run(place: &Path, kills: &str) {
         .arg(format!("OUT={}/rocksdb", env!("CARGO_TARGET_TMPDIR")))
         .arg(format!("DIR={}", place.display()))
         .arg(format!("KILLS={kills}"))
-        .arg(format!("COPY={}", copy.address().unwrap()))
+        .arg(format!("COPY={} {}", copy.address().unwrap(), another.address().unwrap()))
         .arg("test")
         .output()
         .unwrap();
