@@ -117,15 +117,34 @@ impl Failure {
                     "check the path; `cairn kv create` makes a store",
                 )
             }
+            kv::Error::Pool(error @ pmem::Error::Truncated { .. }) => {
+                Self { next: repair_of_store(path), ..Self::pool(path, error) }
+            }
+            kv::Error::Pool(error @ pmem::Error::Damaged { .. }) => {
+                Self { next: RESTORE.to_owned(), ..Self::pool(path, error) }
+            }
             kv::Error::Pool(error) => Self::pool(path, error),
             other => {
                 let message = other.to_string();
                 let (what, next) = message.split_once("; ").unwrap_or((&message, "see `cairn help kv`"));
                 let damaged = is_damage_of_store(other);
+                let repair = repair_of_store(path);
+                // Nothing else says where records are, so a repair has nothing to go by.
+                let next = match other {
+                    kv::Error::Damaged { what: "checkpoint" | "table of segments", .. } => RESTORE,
+                    kv::Error::Damaged { .. } => &repair,
+                    _ => next,
+                };
                 let what = if what.contains(&file.to_string()) { what.to_owned() } else { format!("{file}: {what}") };
                 Self { what, next: next.to_owned(), damaged }
             }
         }
+    }
+
+    /// An error of a store that a repair has met, at its copy: it cannot be repaired.
+    pub fn no_repair(path: &Path, error: &kv::Error) -> Self {
+        let failure = Self::kv(path, error);
+        if failure.damaged { Self { next: RESTORE.to_owned(), ..failure } } else { failure }
     }
 
     /// An error of the array whose first member is at `path`.
@@ -207,6 +226,17 @@ pub fn is_damage_of_store(error: &kv::Error) -> bool {
         Pool(error) => is_damage(error),
         _ => false,
     }
+}
+
+/// What to do about a store of keys and values that no repair can read.
+const RESTORE: &str = "make it anew of a backup, at another path: `cairn kv restore BACKUP PATH`; a repair of this one has nothing to go by";
+
+/// What to do about one that a repair can.
+fn repair_of_store(path: &Path) -> String {
+    let path = path.display();
+    format!(
+        "`cairn kv check --dry-run {path}` says what a repair would leave, `cairn kv check --repair {path}` does it; or make it anew of a backup, at another path: `cairn kv restore BACKUP PATH`"
+    )
 }
 
 fn advice(error: &pmem::Error) -> &'static str {

@@ -123,3 +123,79 @@ fn a_healthy_replica_of_a_log_is_sound_and_is_no_empty_log() {
         assert!(run.code == 2 && run.failure().0.contains("replica"), "{line}: {run:?}");
     }
 }
+
+/// What an error, or a check that found something, says to do next: a command of it must end well when it is followed as it stands, and leave a sound store.
+#[test]
+fn the_advice_about_a_damaged_store_can_be_followed() {
+    let dir = temp();
+    let path = dir.path().join("f");
+    std::fs::write(&path, &Sample::make(Kind::Store, true, &path).bytes).unwrap();
+    let backup = cairn(dir.path(), "kv backup f backup");
+    assert_eq!(backup.code, 0, "{backup:?}");
+    let (mut kinds, mut rng) = (BTreeSet::new(), Xoshiro256PlusPlus::seed_from_u64(SEED));
+    for closed in [true, false] {
+        let sample = Sample::make(Kind::Store, closed, &path);
+        std::fs::write(&path, &sample.bytes).unwrap();
+        let table = region(&path, "kv.table");
+        let drawn: Vec<Vec<u8>> = (0..8 * Mutation::NAMES.len())
+            .map(|n| Mutation::draw(&mut rng, n % Mutation::NAMES.len(), &sample).apply(&sample))
+            .collect();
+        let with = |at: usize, len: usize| {
+            let mut bytes = sample.bytes.clone();
+            bytes[at..][..len].fill(0x55);
+            bytes
+        };
+        // What no repair can do without: the header, the checkpoint, the table of segments.
+        let chosen = [with(0, 2 * files::PAGE), with(table, 2 * files::PAGE), with(table + 3 * files::PAGE, 64)];
+        for (number, bytes) in drawn.iter().chain(&chosen).enumerate() {
+            for line in ["kv check f", "kv dump f", "kv stats f"] {
+                for file in ["f", "f.before-repair", "new"] {
+                    drop(std::fs::remove_file(dir.path().join(file)));
+                }
+                std::fs::write(&path, bytes).unwrap();
+                kinds.insert(follow(dir.path(), line, &format!("closed: {closed}, damage {number}, seed {SEED}")));
+            }
+        }
+    }
+    // All ways out were taken.
+    assert_eq!(kinds, BTreeSet::from(["none", "repair", "restore"]));
+}
+
+/// Runs the command, and what it says to do next.
+fn follow(dir: &Path, line: &str, what: &str) -> &'static str {
+    let mut run = cairn(dir, line);
+    if run.err.contains("not closed cleanly\nnext: repeat it with --recover,") {
+        run = cairn(dir, &format!("{line} --recover"));
+    }
+    let is_damaged = run.code == 1 || run.err.contains("damaged");
+    if !is_damaged {
+        return "none";
+    }
+    let said = format!("{}{}", run.out, run.err);
+    let what = format!("{what}: {line}: {run:?}");
+    let commands: Vec<String> = said
+        .split('`')
+        .filter_map(|part| part.strip_prefix("cairn "))
+        .map(|command| command.replace("BACKUP PATH", "backup new"))
+        .collect();
+    let done = |command: &str| {
+        let run = cairn(dir, command);
+        assert_eq!(run.code, 0, "{what}\n{command}: {run:?}");
+    };
+    let is_repair = said.contains("`cairn kv check --dry-run f`");
+    if is_repair {
+        done("kv check --dry-run f");
+        done("kv check --repair f");
+        for sound in ["kv check f", "kv dump f", "kv stats f"] {
+            done(sound);
+        }
+    }
+    for command in commands.iter().filter(|command| command.starts_with("kv restore")) {
+        assert_eq!(command, "kv restore backup new", "{what}");
+        done(command);
+        done("kv check new");
+    }
+    assert!(is_repair || commands.iter().any(|command| command.starts_with("kv restore")), "no command: {what}");
+    assert!(!said.contains("run `cairn kv check`"), "what was just run: {what}");
+    if is_repair { "repair" } else { "restore" }
+}

@@ -82,9 +82,12 @@ fn repair(args: &CheckStore) -> Outcome {
         return Err(Failure::new(format!("{}: is in use", path.display()), "close it first"));
     }
     let copy = Temporary(beside(&real, "repairing"));
-    copy_pool(&store, &copy.0).map_err(failed("copy"))?;
+    let missing = copy_pool(&store, &copy.0).map_err(failed("copy"))?;
     let (given_up, dropped, checked) = salvage(path, &copy.0)?;
     let (keys, bytes) = (checked.keys, size::human(checked.bytes));
+    if missing > 0 {
+        say!("{}: {missing} bytes at its end are missing; what stood there is given up", path.display())?;
+    }
     if args.dry_run {
         print_given_up(&given_up)?;
         print(&dropped, dropped.len() as u64)?;
@@ -112,35 +115,40 @@ impl Drop for Temporary {
     }
 }
 
-/// Copies a pool, and nothing of what stands behind its end: a file that was made longer may be so by terabytes.
-fn copy_pool(mut from: &File, to: &Path) -> io::Result<()> {
+/// Copies a pool, and nothing of what stands behind its end: a file that was made longer may be so by terabytes. One that was cut short gets its length, with zeros that are no records; returns
+/// how many.
+fn copy_pool(mut from: &File, to: &Path) -> io::Result<u64> {
     let meta = from.metadata()?;
     let mut copy = File::options().read(true).write(true).create(true).truncate(true).open(to)?;
     copy.set_permissions(meta.permissions())?;
-    let len = len_of(from, &copy, to, meta.len())?;
+    let (len, missing) = len_of(from, &copy, to, meta.len())?;
     copy.set_len(0)?;
     from.rewind()?;
     io::copy(&mut from.take(len), &mut copy)?;
-    Ok(())
+    if missing > 0 {
+        copy.set_len(len + missing)?;
+    }
+    Ok(missing)
 }
 
-/// How long the pool in a file of `len` bytes says that it is; all of it, if it says nothing. Asked of a file that has its header alone.
-fn len_of(from: &File, sketch: &File, at: &Path, len: u64) -> io::Result<u64> {
+/// How long the pool in a file of `len` bytes says that it is, if that is less, or all of it; and how much is missing behind that. Asked of a file that has its header alone.
+fn len_of(from: &File, sketch: &File, at: &Path, len: u64) -> io::Result<(u64, u64)> {
     let mut header = Vec::new();
     from.take(HEADER).read_to_end(&mut header)?;
     sketch.write_all_at(&header, 0)?;
     sketch.set_len(len)?;
     match pmem::Options::new().open(at) {
-        Ok(pool) => Ok(pool.size().min(len)),
+        Ok(pool) => Ok((pool.size().min(len), 0)),
+        Err(pmem::Error::Truncated { expected, .. }) => Ok((len, expected.saturating_sub(len))),
         // It allocates as much as the copy needs.
         Err(pmem::Error::NoSpace { .. }) => Err(io::ErrorKind::StorageFull.into()),
-        Err(_) => Ok(len),
+        Err(_) => Ok((len, 0)),
     }
 }
 
 /// `path` is what its errors are about.
 fn salvage(path: &Path, copy: &Path) -> Result<(Salvaged, Vec<Problem>, Checked), Failure> {
-    let failed = |error: kv::Error| Failure::kv(path, &error);
+    let failed = |error: kv::Error| Failure::no_repair(path, &error);
     let store = Options::new().background(false).salvage(true).open(copy).map_err(failed)?;
     let given_up = store.salvaged().clone();
     let dropped = store.drop_damaged().map_err(failed)?;
