@@ -31,7 +31,7 @@ pub use self::chain::{Chain, ChainAt, DemoOfChain, JoinChain, RemoveFromChain, S
 pub use self::copies::{Copies, Etcd, EtcdAccess, GROUP, Known, Trust};
 pub use self::crash::Fault;
 pub use self::demo::{Demo, DemoWorker};
-pub use self::group::{Group, GroupAt, JoinGroup, RemoveFromGroup, StatusOfGroup};
+pub use self::group::{Group, GroupAt, JoinGroup, RemoveFromGroup, StatusOfGroup, TransferGroup};
 pub use self::kv::{
     Backup as BackupOfStore, CheckStore, CreateStore, Delete, Dump, Follow, Format, Get, Kv, Load, PromoteStore, Put,
     Range, Restore, Scan, Seed, Shell, Source, StatsOfStore, StoreCopies,

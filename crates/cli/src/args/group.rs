@@ -9,6 +9,7 @@ pub enum Group {
     Status(StatusOfGroup),
     Join(JoinGroup),
     Remove(RemoveFromGroup),
+    Transfer(TransferGroup),
 }
 
 /// Where a group is found.
@@ -40,7 +41,7 @@ pub struct GroupAt {
 #[command(after_help = "\
 Exit codes:
   0  every replica of the log takes part, and every announced machine has one
-  1  a replica is away, or a machine has none that counts
+  1  a replica is away, a machine has none that counts, or says what keeps it from doing its part: its disk is full
   2  wrong usage; no machine leads, or etcd does not answer
 
 Examples:
@@ -93,6 +94,30 @@ pub struct RemoveFromGroup {
     /// Which replica, as `cairn group status` names it
     #[arg(value_name = "ID", value_parser = super::log::copy_id)]
     pub id: u64,
+    /// Print one JSON object
+    #[arg(long)]
+    pub json: bool,
+    #[command(flatten)]
+    pub at: GroupAt,
+}
+
+/// Have another machine lead
+///
+/// The leader goes on serving until the other machine has nearly all; then it steps down, and the other one takes over with everything that was acknowledged. No machine answers for as long as
+/// when the leader is told to stop; each connection to it ends. The one that has led follows. If the other one cannot lead, another machine does, perhaps the same as before.
+#[derive(Debug, ClapArgs)]
+#[command(after_help = "\
+Exit codes:
+  0  that machine leads
+  2  wrong usage; it cannot lead now, or another one was elected; no machine leads, or etcd does not answer
+
+Examples:
+  cairn group transfer --to b --etcd http://e1:2379 --prefix /cairn/shop --secret-file secret
+      `cairn group status` shows names and addresses")]
+pub struct TransferGroup {
+    /// The machine that is to lead: its name, or where it listens for the others
+    #[arg(long, value_name = "MACHINE")]
+    pub to: String,
     /// Print one JSON object
     #[arg(long)]
     pub json: bool,

@@ -3,6 +3,7 @@
 mod change;
 mod outlook;
 mod status;
+mod transfer;
 
 use std::time::{Duration, Instant};
 
@@ -23,6 +24,7 @@ pub fn run(action: &args::Group) -> Outcome {
         args::Group::Status(args) => status::run(args),
         args::Group::Join(args) => change::join(args),
         args::Group::Remove(args) => change::remove(args),
+        args::Group::Transfer(args) => transfer::run(args),
     }
 }
 

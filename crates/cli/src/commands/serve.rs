@@ -4,6 +4,7 @@ mod group;
 mod leading;
 mod machine;
 mod node;
+mod transfer;
 
 pub(super) use machine::is_nowhere;
 

@@ -83,6 +83,7 @@ const WITHOUT: &[&str] = &[
     "group join",
     "group remove",
     "group status",
+    "group transfer",
     "import",
     "log replicas",
     "man",

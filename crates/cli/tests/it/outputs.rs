@@ -70,6 +70,7 @@ const CASES: &[Case] = &[
     ("group status", Nothing, Something, "GROUP"),
     ("group join", Nothing, Something, "GROUP_JOINS GROUP"),
     ("group remove", Nothing, Something, "GROUP_ID GROUP"),
+    ("group transfer", Nothing, Something, "--to GROUP_LEADS GROUP"),
     ("chain status", Nothing, Something, "CHAIN"),
     ("chain join", Nothing, Something, "4 CHAIN"),
     ("chain remove", Nothing, Something, "4 CHAIN"),
@@ -183,6 +184,7 @@ impl World {
             }
             "ETCD" => self.chain.etcd.endpoints()[0].clone(),
             "GROUP" => self.group(),
+            "GROUP_LEADS" => self.leader(),
             "GROUP_JOINS" => self.follower().0,
             "GROUP_ID" => self.follower().1,
             "SERVED" => self.served.clone(),
@@ -230,6 +232,12 @@ impl World {
         let follower = copies.iter().find(|copy| copy["leads"] == false).unwrap();
         let text = |field: &str| follower[field].as_str().unwrap().to_owned();
         (text("address"), text("id"))
+    }
+
+    /// The machine that leads the group: to have it lead changes nothing.
+    fn leader(&self) -> String {
+        self.group();
+        self.group.run("status --json").json()["leader"]["name"].as_str().unwrap().to_owned()
     }
 
     /// As it was before the command, whatever that was.

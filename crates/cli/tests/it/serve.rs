@@ -255,15 +255,64 @@ fn few_files_are_few_clients_or_none() {
     assert_eq!(served.health(), 200);
 }
 
+/// With no room for a longer file, as on a full disk.
+fn under(bytes: u64) -> Command {
+    let mut command = Command::new("sh");
+    let line = format!("ulimit -f {}; exec \"$0\" \"$@\"", bytes / 512);
+    command.args(["-c", &line, env!("CARGO_BIN_EXE_cairn")]);
+    command
+}
+
+/// Whatever fills the disk, by single deletions, by expiry, and all at once; also by the server that comes behind one that was killed.
+#[test]
+fn what_went_into_a_full_disk_can_be_taken_out() {
+    for (engine, kill) in [("kv", false), ("kv", true), ("heap", false), ("heap", true)] {
+        let dir = tempfile::tempdir().unwrap();
+        let more = ["--engine", engine];
+        let mut served = start(dir.path(), &more);
+        assert!(served.connect().ask("SHUTDOWN").is_err() && served.child.wait().unwrap().success());
+        let most = std::fs::metadata(dir.path().join("data.cairn")).unwrap().len() + (4 << 20);
+        let mut served = start_as(under(most), dir.path(), &more);
+        let mut connection = served.connect();
+        let mut strings = 0;
+        let refused = (0..100_000_u32).find_map(|number| {
+            let value = "x".repeat(1 + (number * 7919 % 20_000) as usize);
+            let line = match number % 4 {
+                0 => format!("HSET hash{} {number} {value}", number % 64),
+                1 => format!("SET expires{number} {value} PX 1"),
+                2 => format!("RPUSH list{} {value}", number % 64),
+                _ => format!("SET string{number} {value}"),
+            };
+            let said = connection.ask(&line).unwrap();
+            strings += u32::from(number % 4 == 3);
+            said.starts_with('-').then_some(said)
+        });
+        assert!(refused.is_some_and(|said| said.starts_with("-MISCONF")), "{engine}: it is never full");
+        if kill {
+            drop(served);
+            served = start_as(under(most), dir.path(), &more);
+            connection = served.connect();
+        }
+        for n in 0..strings / 2 {
+            assert_eq!(connection.ask(&format!("DEL string{}", 4 * n + 3)).unwrap(), ":1", "{engine}, {kill}: {n}");
+        }
+        for n in (0..64).step_by(4) {
+            assert_eq!(connection.ask(&format!("DEL hash{n}")).unwrap(), ":1", "{engine}, {kill}: {n}");
+        }
+        assert_eq!(connection.ask("GET expires1").unwrap(), "nil");
+        assert_eq!(connection.ask("FLUSHALL").unwrap(), "+OK", "{engine}, {kill}");
+        assert_eq!(connection.ask("DBSIZE").unwrap(), ":0", "{engine}, {kill}");
+        let value = "x".repeat(50_000);
+        crate::eventually("there is room", || {
+            (0..20).all(|n| connection.ask(&format!("SET fits{n} {value}")).unwrap() == "+OK")
+        });
+        assert!(connection.ask("SHUTDOWN").is_err() && served.child.wait().unwrap().success());
+    }
+}
+
 /// As a full disk is. The signal that comes with it would end the server, and any other command.
 #[test]
 fn a_limit_of_file_sizes_is_a_full_disk() {
-    let under = |bytes: u64| {
-        let mut command = Command::new("sh");
-        let line = format!("ulimit -f {}; exec \"$0\" \"$@\"", bytes / 512);
-        command.args(["-c", &line, env!("CARGO_BIN_EXE_cairn")]);
-        command
-    };
     for engine in ["kv", "heap"] {
         let dir = tempfile::tempdir().unwrap();
         let more = ["--engine", engine];

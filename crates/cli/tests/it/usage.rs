@@ -114,6 +114,7 @@ fn wrong_usage_is_exit_code_2() {
         "group join --etcd http://127.0.0.1:1 --prefix /p --secret-file s",
         "serve s --max-memory-policy lru",
         "group remove --etcd http://127.0.0.1:1 --prefix /p --secret-file s",
+        "group transfer --etcd http://127.0.0.1:1 --prefix /p --secret-file s",
         "group remove xyz --etcd http://127.0.0.1:1 --prefix /p --secret-file s",
         "chain",
         "chain serve f --machine 0 --listen 127.0.0.1:0 --etcd http://127.0.0.1:1 --prefix /p --secret-file s",

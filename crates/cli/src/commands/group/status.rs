@@ -63,6 +63,10 @@ struct MachineJson {
     /// Why it has none, or why that is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<String>,
+    /// well, or one word for what keeps it from doing its part: full, behind, stopped; and why, as it says itself.
+    state: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trouble: Option<String>,
     /// If it went now: unchanged, go-on, go-on-elsewhere, stop.
     writes: &'static str,
     records_only_here: Option<u64>,
@@ -79,7 +83,8 @@ struct Machine {
 pub fn run(args: &StatusOfGroup) -> Outcome {
     let mut group = Group::find(&args.at)?;
     let machines = machines(&mut group);
-    let is_well = group.status.copies.iter().all(|copy| copy.live) && machines.iter().all(|m| m.copy.is_ok());
+    let is_well = group.status.copies.iter().all(|copy| copy.live)
+        && machines.iter().all(|m| m.copy.is_ok() && m.member.trouble.is_none());
     if args.json {
         print_json(&to_json(&group, &machines))?
     } else {
@@ -95,7 +100,10 @@ fn machines(group: &mut Group) -> Vec<Machine> {
     let addresses: Vec<String> = others.iter().map(|member| member.address.clone()).collect();
     let looked = look_at_all(&addresses, &group.trust, group.timeout);
     let own = Some(group.status.own).filter(|own| *own != 0);
-    let leader = (group.leader.clone(), own.ok_or_else(|| "it has no replica that counts".to_owned()));
+    let named = group.machines.iter().find(|member| member.name == group.leader.name);
+    let trouble = named.and_then(|member| member.trouble.clone());
+    let leader =
+        (Member { trouble, ..group.leader.clone() }, own.ok_or_else(|| "it has no replica that counts".to_owned()));
     let copies = others.into_iter().zip(&looked).map(|(member, found)| {
         let copy = copy_of(group, &member, found);
         (member, copy)
@@ -193,6 +201,8 @@ fn print(group: &Group, machines: &[Machine]) -> Result<(), Failure> {
             Err(why) if machine.outlook.writes == Writes::Unchanged => why.clone(),
             Err(why) => format!("{why}; if it went now: {}", machine.outlook.describe()),
         };
+        let trouble = machine.member.trouble.as_ref().map_or_else(String::new, |trouble| format!("{trouble}; "));
+        let what = trouble + &what;
         say!("machine  {}  {}", machine.member.name, Tame(&what))?;
     }
     Ok(())
@@ -231,6 +241,11 @@ fn to_json(group: &Group, machines: &[Machine]) -> GroupJson {
     }
 }
 
+/// In one word.
+fn state(member: &Member) -> &str {
+    member.trouble.as_deref().map_or("well", |trouble| trouble.split_once(": ").map_or("trouble", |(word, _)| word))
+}
+
 impl MemberJson {
     fn of(member: &Member) -> Self {
         Self { name: member.name.clone(), address: member.address.clone(), redis: member.serves.clone() }
@@ -245,6 +260,8 @@ impl MachineJson {
             leads: machine.member.name == leader.name,
             copy: machine.copy.as_ref().ok().map(|id| hex(*id)),
             why: machine.copy.as_ref().err().cloned(),
+            state: state(&machine.member).to_owned(),
+            trouble: machine.member.trouble.clone(),
             writes: match writes {
                 Writes::Unchanged => "unchanged",
                 Writes::GoOn => "go-on",

@@ -20,11 +20,11 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use std::time::Duration;
 
 use kv::Follower;
-use membership::{Announcement, Leadership, Member, Members};
+use membership::{Leadership, Member, Members};
 use server::Config;
 
 use super::super::{Outcome, copies};
-use super::machine::{Log, MADE, Machine, is_nowhere, log_of, no_log, now, resign};
+use super::machine::{Log, MADE, Machine, Notice, is_nowhere, log_of, no_log, now, resign};
 use super::node::{self, Next};
 use super::{leading, opening, options};
 use crate::args::{Asked, Engine};
@@ -44,26 +44,18 @@ pub fn run(path: &Path, asked: &Asked, config: Config) -> Outcome {
         return Ok(ExitCode::SUCCESS);
     };
     let mut next = Next::Follow(follower);
-    let mut announcement = None;
+    let mut notice: Option<Notice> = None;
     loop {
         next = match next {
-            Next::Follow(follower) => node::follow(&mut machine, follower, &mut announcement)?,
-            Next::Lead(follower, leadership) => take_over(&machine, follower, leadership)?,
+            Next::Follow(follower) => node::follow(&mut machine, follower, &mut notice)?,
+            Next::Lead(follower, leadership) => take_over(&machine, follower, leadership, &mut notice)?,
             Next::Stop => break,
         };
-        check(announcement.as_ref())?;
+        notice.as_ref().map_or(Ok(()), Notice::check)?;
     }
-    drop(announcement);
+    drop(notice);
     note!("cairn: stopped");
     Ok(ExitCode::SUCCESS)
-}
-
-/// Two machines of one name would be one for the others.
-fn check(announcement: Option<&Announcement>) -> Result<(), Failure> {
-    match announcement.map_or(Ok(()), Announcement::check) {
-        Err(error @ membership::Error::Replaced { .. }) => Err(Failure::membership(&error)),
-        _ => Ok(()), // it is made again as soon as etcd answers
-    }
 }
 
 /// None if it is to stop before etcd has answered.
@@ -178,7 +170,12 @@ fn connect(asked: &Asked, prefix: &str, ttl: Duration, stopped: &AtomicBool) -> 
 // ---- taking over ----------------------------------------------------------------------------------------------------
 
 /// Leads, or follows on if that cannot be.
-fn take_over(machine: &Machine, follower: Follower, leadership: Leadership) -> Result<Next, Failure> {
+fn take_over(
+    machine: &Machine,
+    follower: Follower,
+    leadership: Leadership,
+    notice: &mut Option<Notice>,
+) -> Result<Next, Failure> {
     let own = follower.status().log.is_some_and(|status| status.quorum.is_some());
     let looked = machine.others().and_then(|others| Ok((log_of(machine, own, &others)?, others)));
     let (found, others) = match looked {
@@ -219,12 +216,20 @@ fn take_over(machine: &Machine, follower: Follower, leadership: Leadership) -> R
         machine.check_log(id)?;
         return follow_again(machine, &address);
     }
-    if leading::lead(machine, store, leadership, &address)? { follow_again(machine, &address) } else { Ok(Next::Stop) }
+    if leading::lead(machine, store, leadership, &address, notice)? {
+        follow_again(machine, &address)
+    } else {
+        Ok(Next::Stop)
+    }
 }
 
 /// Another one may be able to lead.
 fn step_back(machine: &Machine, follower: Follower, leadership: Leadership, why: &str) -> Next {
     note!("cairn: elected, and cannot lead: {why}");
+    // The leader before may have left the leadership to this machine.
+    if let Err(error) = machine.members.expect_any() {
+        note!("cairn: {error}");
+    }
     resign(leadership);
     // Another machine that stands is elected meanwhile.
     std::thread::sleep(machine.ttl / 4);

@@ -1,8 +1,8 @@
 //! A machine that leads: it serves until it is to stop, or does not lead any more.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use kv::{Steward, Store};
@@ -11,7 +11,8 @@ use server::group::{self, Group, View};
 use server::{Config, Server};
 
 use super::failure;
-use super::machine::{Machine, resign};
+use super::machine::{Machine, Notice, resign};
+use super::transfer::{self, Asked, asking};
 use crate::failure::Failure;
 use crate::output::note;
 
@@ -23,7 +24,13 @@ const FAREWELL: Duration = Duration::from_millis(200);
 const OTHERS: Duration = Duration::from_millis(500);
 
 /// Serves the store; true if it is to follow again, false if it is to stop. An error is one that a start again would meet, too.
-pub fn lead(machine: &Machine, store: Store, leadership: Leadership, address: &str) -> Result<bool, Failure> {
+pub fn lead(
+    machine: &Machine,
+    store: Store,
+    leadership: Leadership,
+    address: &str,
+    notice: &mut Option<Notice>,
+) -> Result<bool, Failure> {
     let store = Arc::new(store);
     let term = leadership.term();
     let view = view_of(machine, &store, term, &[]);
@@ -41,14 +48,16 @@ pub fn lead(machine: &Machine, store: Store, leadership: Leadership, address: &s
         }
         Err(error) => return Err(failure(&machine.path, &error)),
     };
-    let steward = Steward::serve(&store, address, &machine.trust).map_err(|error| machine.failure(&error))?;
+    let (asks, asked) = mpsc::channel();
+    let steward = Steward::serve_with(&store, address, &machine.trust, asking(asks));
+    let steward = steward.map_err(|error| machine.failure(&error))?;
     note!("cairn: leading with term {term}");
     note!("cairn: serving {}; what was acknowledged survives {}", machine.path.display(), survives(&store));
 
     let over = AtomicBool::new(false);
     let (why, goes_on) = std::thread::scope(|scope| {
-        scope.spawn(|| look_after(machine, &store, &group, term, &over));
-        let why = wait(machine, &store, &running, &leadership);
+        scope.spawn(|| look_after(machine, &store, &running, &group, term, notice, &over));
+        let why = wait(machine, &store, &running, &group, &leadership, asked);
         group.step_down();
         over.store(true, Release);
         why
@@ -83,8 +92,15 @@ fn survives(store: &Store) -> &'static str {
     store.effective_durability().survives()
 }
 
-/// Until it does not lead any more; says why, and whether it may again.
-fn wait(machine: &Machine, store: &Store, running: &Server, leadership: &Leadership) -> (String, bool) {
+/// Until it does not lead any more; says why, and whether it may again. No other machine is waited for behind that: what asks for a transfer then is refused.
+fn wait(
+    machine: &Machine,
+    store: &Store,
+    running: &Server,
+    group: &Group,
+    leadership: &Leadership,
+    asked: mpsc::Receiver<Asked>,
+) -> (String, bool) {
     loop {
         if machine.is_stopped() || running.is_stopping() {
             return ("it is to stop".to_owned(), false);
@@ -95,11 +111,26 @@ fn wait(machine: &Machine, store: &Store, running: &Server, leadership: &Leaders
         if let Err(error) = store.check_leading() {
             return (error.to_string(), true);
         }
+        if let Some(name) = transfer::begun(machine, store, group, leadership, &asked) {
+            return (format!("it leaves the leadership to {name}"), true);
+        }
     }
 }
 
 /// Tells clients of the other machines, and has replicas looked for whose machines are there again.
-fn look_after(machine: &Machine, store: &Store, group: &Group, term: u64, over: &AtomicBool) {
+fn look_after(
+    machine: &Machine,
+    store: &Store,
+    running: &Server,
+    group: &Group,
+    term: u64,
+    notice: &mut Option<Notice>,
+    over: &AtomicBool,
+) {
+    // The leader before may have named this machine: it leads now, and any may behind it.
+    if machine.members.successor().is_ok_and(|name| name.is_some()) {
+        drop(machine.members.expect_any()); // else that ends by itself
+    }
     let mut known: Vec<String> = Vec::new();
     let mut rest = Duration::ZERO;
     while !over.load(Acquire) {
@@ -109,11 +140,18 @@ fn look_after(machine: &Machine, store: &Store, group: &Group, term: u64, over: 
             continue;
         }
         rest = OTHERS;
+        let trouble = running.refuses_writes();
+        let trouble = trouble.map(|why| if why.starts_with("full: ") { why } else { format!("stopped: {why}") });
+        if let Some(notice) = notice.as_mut() {
+            notice.tell(trouble.clone());
+        }
         let Ok(others) = machine.others() else { continue };
         for member in others.iter().filter(|member| !known.contains(&member.address)) {
             store.expect_copy_at(&member.address);
         }
-        group.tell(view_of(machine, store, term, &others));
+        let mut view = view_of(machine, store, term, &others);
+        view.trouble = trouble;
+        group.tell(view);
         known = others.into_iter().map(|member| member.address).collect();
     }
 }
@@ -127,7 +165,8 @@ fn view_of(machine: &Machine, store: &Store, term: u64, others: &[membership::Me
     let machine = |member: &membership::Member| {
         let copy = status.copies.iter().find(|copy| copy.live && copy.what == member.address);
         let behind = copy.map_or(status.next, |copy| status.next.saturating_sub(copy.through + 1));
-        Some(group::Machine::new(member.serves.clone()?, copy.is_some(), behind))
+        let one = group::Machine::new(member.serves.clone()?, copy.is_some(), behind);
+        Some(one.in_trouble(member.trouble.clone()))
     };
     view.others = others.iter().filter_map(machine).collect();
     view

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use ::log::Replicas;
 use ::log::fabric::Options as Trusted;
-use membership::{Leadership, Member, Members};
+use membership::{Announcement, Leadership, Member, Members};
 use server::Config;
 use server::group::View;
 
@@ -34,6 +34,34 @@ pub struct Machine {
     pub write_quorum: u32,
     pub config: Config,
     pub stopped: Arc<AtomicBool>,
+}
+
+/// What the others see of this machine in etcd, until it is dropped.
+pub struct Notice {
+    announcement: Announcement,
+    /// What keeps this machine from doing its part, as it stands there.
+    told: Option<String>,
+}
+
+impl Notice {
+    pub fn new(announcement: Announcement) -> Self {
+        Self { announcement, told: None }
+    }
+
+    /// Says what keeps this machine from doing its part, or that nothing does; again another time if etcd does not answer.
+    pub fn tell(&mut self, trouble: Option<String>) {
+        if self.told != trouble && self.announcement.tell(trouble.as_deref()).is_ok() {
+            self.told = trouble;
+        }
+    }
+
+    /// Two machines of one name would be one for the others.
+    pub fn check(&self) -> Result<(), Failure> {
+        match self.announcement.check() {
+            Err(error @ membership::Error::Replaced { .. }) => Err(Failure::membership(&error)),
+            _ => Ok(()), // it is made again as soon as etcd answers
+        }
+    }
 }
 
 impl Machine {

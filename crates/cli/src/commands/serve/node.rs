@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kv::Follower;
-use membership::{Announcement, LeaderWatch, Leadership, Seen};
-use server::group::Group;
+use membership::{LeaderWatch, Leadership, Seen};
+use server::group::{self, Group};
 use server::{Config, Server};
 
-use super::machine::{Log, Machine, is_nowhere, log_of, no_log, now};
+use super::machine::{Log, Machine, Notice, is_nowhere, log_of, no_log, now, resign};
 use super::{failure, tell_addresses};
 use crate::failure::Failure;
 use crate::output::note;
@@ -38,15 +38,11 @@ struct Guide {
 }
 
 /// Follows until this machine is elected, or is to stop.
-pub fn follow(
-    machine: &mut Machine,
-    follower: Follower,
-    announcement: &mut Option<Announcement>,
-) -> Result<Next, Failure> {
+pub fn follow(machine: &mut Machine, follower: Follower, notice: &mut Option<Notice>) -> Result<Next, Failure> {
     let mut follower = Arc::new(follower);
     let mut guide = Guide::start(machine, &follower)?;
-    if announcement.is_none() {
-        *announcement = announce(machine)?;
+    if notice.is_none() {
+        *notice = announce(machine)?;
     }
     let mut is_known = false;
     note!("cairn: following with {}, {} commits so far", machine.path.display(), follower.status().commits);
@@ -59,13 +55,17 @@ pub fn follow(
             Ok(_) => {}
             Err(error @ kv::Error::Behind { .. }) => {
                 note!("cairn: {error}");
-                follower = guide.without(machine, follower, |follower| catch_up(machine, follower))?;
+                follower = guide.without(machine, follower, |follower| catch_up(machine, follower, notice))?;
                 guide = Guide::start(machine, &follower)?;
                 continue;
             }
             Err(error) => return Err(machine.failure(&error)),
         }
-        guide.tell(machine, &follower);
+        let trouble = follower.why_full().map(|why| format!("full: {why}"));
+        if let Some(notice) = notice.as_mut() {
+            notice.tell(trouble.clone());
+        }
+        guide.tell(machine, &follower, trouble);
         is_known = is_known || is_of_the_group(machine, &follower)?;
         if users.elapsed() > USERS {
             users = now();
@@ -101,7 +101,7 @@ fn in_use() -> Failure {
 }
 
 /// Tells the others where this machine is, as soon as etcd answers; none if it is to stop before.
-fn announce(machine: &Machine) -> Result<Option<Announcement>, Failure> {
+fn announce(machine: &Machine) -> Result<Option<Notice>, Failure> {
     let (began, mut said) = (now(), false);
     while !machine.is_stopped() {
         let announced = machine.members.copies().and_then(|all| {
@@ -110,7 +110,7 @@ fn announce(machine: &Machine) -> Result<Option<Announcement>, Failure> {
             other.map_or_else(|| machine.members.announce(&machine.me, machine.ttl).map(Ok), |other| Ok(Err(other)))
         });
         match announced {
-            Ok(Ok(announcement)) => return Ok(Some(announcement)),
+            Ok(Ok(announcement)) => return Ok(Some(Notice::new(announcement))),
             Ok(Err(other)) if began.elapsed() > machine.ttl + TURN => {
                 let what = format!("the machine at {} has the name {}, too", other.address, other.name);
                 return Err(Failure::new(what, "give each machine a --name of its own"));
@@ -149,11 +149,25 @@ fn stand(machine: &Machine, follower: &Follower) -> Result<Option<Leadership>, S
             Log::Unknown(why) => return Err(no_log(&why)),
         }
     }
+    if is_left_to_another(machine) {
+        std::thread::sleep(TURN / 3);
+        return Ok(None);
+    }
     match machine.members.campaign(&machine.me, machine.ttl, TURN) {
+        // It may have been named since this one stands.
+        Ok(leadership) if is_left_to_another(machine) => {
+            resign(leadership);
+            Ok(None)
+        }
         Ok(leadership) => Ok(Some(leadership)),
         Err(membership::Error::NotElected { .. }) => Ok(None),
         Err(error) => Err(error.to_string()),
     }
+}
+
+/// The leader before has left the leadership to another machine, for a moment. If etcd does not say, this one stands.
+fn is_left_to_another(machine: &Machine) -> bool {
+    machine.members.successor().is_ok_and(|name| name.is_some_and(|name| name != machine.me.name))
 }
 
 /// What a person has to do about a replica that the log does not have.
@@ -164,7 +178,7 @@ fn has_no_part(address: &str) -> String {
 }
 
 /// A store that needs what the log has no more: the leader gives a seed of its own. If it leads no more meanwhile, the next one does.
-fn catch_up(machine: &Machine, follower: Follower) -> Result<Option<Follower>, Failure> {
+fn catch_up(machine: &Machine, follower: Follower, notice: &mut Option<Notice>) -> Result<Option<Follower>, Failure> {
     let watch = RefCell::new(machine.members.watch_leader());
     let (mut leader, mut pause) = (None, SEED);
     while !machine.is_stopped() {
@@ -186,7 +200,12 @@ fn catch_up(machine: &Machine, follower: Follower) -> Result<Option<Follower>, F
                 note!("cairn: has the store anew, of {}", from.member.name);
                 return follower.begin_with(&seed).map(Some).map_err(|error| machine.failure(&error));
             }
-            Err(error) => note!("cairn: no store from {}: {error}", from.member.name),
+            Err(error) => {
+                note!("cairn: no store from {}: {error}", from.member.name);
+                if let Some(notice) = notice.as_mut() {
+                    notice.tell(Some(format!("behind: no store from {}: {error}", from.member.name)));
+                }
+            }
         }
         match seen.into_inner() {
             Some(Seen::Leader(next)) => leader = Some(next),
@@ -219,7 +238,7 @@ impl Guide {
     }
 
     /// Tells clients who leads.
-    fn tell(&mut self, machine: &Machine, follower: &Follower) {
+    fn tell(&mut self, machine: &Machine, follower: &Follower, trouble: Option<String>) {
         match self.watch.next(Duration::ZERO) {
             Ok(Seen::Leader(leader)) => self.leader = Some(leader),
             Ok(Seen::Vacant) | Err(_) => self.leader = None,
@@ -228,12 +247,15 @@ impl Guide {
         // This machine, if it leads by etcd, has yet to begin.
         let leader = self.leader.as_ref().filter(|leader| leader.member.name != machine.me.name);
         let others = machine.others().unwrap_or_default();
-        let others = others.into_iter().filter_map(|member| member.serves);
+        let others = others.into_iter().filter_map(|member| Some((member.serves?, member.trouble)));
         let mut view = machine.view();
         view.leader = leader.and_then(|leader| leader.member.serves.clone());
         view.term = leader.map_or(0, |leader| leader.term);
-        view.others = others.map(|address| server::group::Machine::new(address, true, 0)).collect();
+        let other =
+            |(address, trouble): (String, Option<String>)| group::Machine::new(address, true, 0).in_trouble(trouble);
+        view.others = others.map(other).collect();
         view.commits = follower.status().commits;
+        view.trouble = trouble;
         self.group.tell(view);
     }
 

@@ -122,7 +122,7 @@ impl Group {
     }
 
     /// What INFO of a machine says under this name.
-    fn info(&self, at: usize, name: &str) -> Option<String> {
+    pub fn info(&self, at: usize, name: &str) -> Option<String> {
         let out = Command::new("redis-cli")
             .args(["-p", &self.ports[at].0.to_string(), "info", "replication"])
             .output()
@@ -132,7 +132,7 @@ impl Group {
     }
 
     /// Waits until all machines take part.
-    fn await_all_join(&self, leader: usize) {
+    pub fn await_all_join(&self, leader: usize) {
         eventually("all machines take part", || self.info(leader, "connected_slaves").as_deref() == Some("2"));
     }
 
@@ -210,7 +210,7 @@ impl<'p> Counter<'p> {
 }
 
 /// Counts with several clients while `act` does something, and checks all that they were told behind it.
-fn under_load<R>(group: &mut Group, act: impl FnOnce(&mut Group, &dyn Fn()) -> R) -> R {
+pub fn under_load<R>(group: &mut Group, act: impl FnOnce(&mut Group, &dyn Fn()) -> R) -> R {
     let (over, told) = (AtomicBool::new(false), Mutex::new(0_u64));
     // They stay, whatever becomes of the machines.
     let ports: Vec<u16> = group.ports.iter().map(|(redis, _)| *redis).collect();

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use rustix::process::Signal;
 
 use super::cluster::Proc;
-use super::groups::{Group, MACHINES};
+use super::groups::{Group, MACHINES, under_load};
 use crate::eventually;
 use crate::witness::Connection;
 
@@ -157,4 +157,115 @@ fn one_machine_that_has_everything_is_enough() {
     let joined = format!("join 127.0.0.1:{}", group.ports[first].1);
     eventually("the other one joins", || group.run(&joined).code == 0);
     eventually("all is well", || group.run("status").code == 0);
+}
+
+/// It has no room for what the leader has committed: it says so, and the leader and `cairn group status` show it.
+#[test]
+fn a_machine_that_is_full_is_shown_with_the_reason() {
+    let mut group = Group::new();
+    group.start_all();
+    let all: Vec<usize> = (0..MACHINES).collect();
+    let leader = group.leader(&all);
+    group.await_all(leader);
+    let full = (leader + 1) % MACHINES;
+    assert_eq!(group.end(full), 0);
+    group.start_with(full, "--max-size 9M");
+    group.await_all(leader);
+    eventually("all is well", || group.run("status").code == 0);
+
+    let mut client = Connection::to(&format!("127.0.0.1:{}", group.ports[leader].0)).unwrap();
+    let mut n = 0;
+    while group.info(full, "cairn_trouble").is_none() {
+        assert!(n < 2000, "{n} values of 10 000 bytes fit in 9 MiB: {}", group.said(full));
+        for _ in 0..5 {
+            assert_eq!(client.ask(&format!("SET k{n} {}", "x".repeat(10_000))).unwrap(), "+OK", "{n}");
+            n += 1;
+        }
+    }
+    let mut run = group.run("status --json");
+    eventually("it is shown as full", || {
+        run = group.run("status --json");
+        machine(&run.json(), full)["state"] == "full"
+    });
+    assert_eq!(run.code, 1);
+    let trouble = machine(&run.json(), full)["trouble"].as_str().unwrap().to_owned();
+    assert!(trouble.starts_with("full: ") && trouble.contains("may not grow beyond"), "{trouble}");
+    assert_eq!(machine(&run.json(), leader)["state"], "well");
+    let text = group.run("status");
+    assert!(text.code == 1 && text.out.contains(&format!("machine  m{full}  full: ")), "{text:?}");
+    let port = format!("port={},", group.ports[full].0);
+    let shown = || {
+        let slave = |at: usize| Some((at, group.info(leader, &format!("slave{at}"))?));
+        let (at, line) = (0..2).filter_map(slave).find(|(_, line)| line.contains(&port))?;
+        Some((line, group.info(leader, &format!("cairn_slave{at}_trouble"))?))
+    };
+    eventually("the leader shows it", || shown().is_some_and(|(_, trouble)| trouble.starts_with("full: ")));
+    // It takes part until the leader has waited for it for long enough.
+    let (line, _) = shown().unwrap();
+    assert!(line.contains("state=full,") || line.contains("state=wait_bgsave,"), "{line}");
+    let to = group.run(&format!("transfer --to m{full}"));
+    assert!(to.code == 2 && (to.err.contains("cannot lead: full: ") || to.err.contains("is away")), "{to:?}");
+
+    // There is room again: not before it has what it had no room for, or, once the log does not reach back so far any more, the store anew.
+    assert_eq!(client.ask("FLUSHALL").unwrap(), "+OK");
+    eventually("all is well again", || {
+        assert_eq!(client.ask(&format!("SET k {}", "x".repeat(10_000))).unwrap(), "+OK");
+        group.run("status").code == 0 && group.info(full, "cairn_trouble").is_none()
+    });
+}
+
+fn machine(status: &serde_json::Value, at: usize) -> serde_json::Value {
+    let name = format!("m{at}");
+    status["machines"].as_array().unwrap().iter().find(|machine| machine["name"] == *name).unwrap().clone()
+}
+
+/// Under load; nothing that was acknowledged is missing.
+#[test]
+fn the_leadership_is_left_to_the_machine_that_is_named() {
+    let mut group = Group::new();
+    group.start_all();
+    let all: Vec<usize> = (0..MACHINES).collect();
+    let first = group.leader(&all);
+    group.await_all(first);
+    let (second, third) = ((first + 1) % MACHINES, (first + 2) % MACHINES);
+    eventually("all is well", || group.run("status").code == 0);
+    let same = group.run(&format!("transfer --to m{first} --json"));
+    assert_eq!((same.code, &same.json()["changed"]), (0, &false.into()), "{same:?}");
+    let run = group.run("transfer --to nobody");
+    assert!(
+        run.code == 2 && run.err.contains("no machine nobody is announced below /cairn/shop\nnext: start"),
+        "{run:?}"
+    );
+
+    under_load(&mut group, |group, more| {
+        // By its name, by its address; there and back.
+        let address = format!("127.0.0.1:{}", group.ports[third].1);
+        for (to, words) in [(second, format!("m{second}")), (third, address), (first, format!("m{first}"))] {
+            let run = group.run(&format!("transfer --to {words} --json"));
+            assert_eq!(run.code, 0, "{run:?}");
+            assert_eq!((&run.json()["leader"], &run.json()["changed"]), (&format!("m{to}").into(), &true.into()));
+            assert_eq!(group.leader(&all), to);
+            more();
+            group.await_all_join(to);
+        }
+        // As Redis does it.
+        let answer = group.ask(first, &format!("FAILOVER TO 127.0.0.1 {} TIMEOUT 10000", group.ports[second].0));
+        assert_eq!(answer.unwrap(), "+OK");
+        eventually("it leads", || group.leader(&all) == second);
+        more();
+        group.await_all_join(second);
+        assert_eq!(group.ask(second, "FAILOVER").unwrap(), "+OK");
+        eventually("another one leads", || group.leader(&all) != second);
+    });
+    assert!(group.said(first).contains(&format!("it leaves the leadership to m{second}")), "{}", group.said(first));
+
+    // One that is away is refused, and the leader leads on; without an answer from the successor another one leads.
+    let leader = group.leader(&all);
+    let away = (leader + 1) % MACHINES;
+    group.kill(away);
+    eventually("it is away", || group.info(leader, "connected_slaves").as_deref() == Some("1"));
+    let run = group.run(&format!("transfer --to m{away}"));
+    assert_eq!(run.code, 2, "{run:?}");
+    assert_eq!(group.leader(&[leader]), leader);
+    assert_eq!(group.ask(leader, "SET a 1").unwrap(), "+OK");
 }

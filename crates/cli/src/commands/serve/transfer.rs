@@ -1,0 +1,126 @@
+//! A leader leaves the leadership to a machine that was named, or to the one that has most.
+//!
+//! | step | writes meanwhile |
+//! |---|---|
+//! | the successor takes part, says of nothing that keeps it from leading, and lacks few records | are done |
+//! | etcd names it: the others do not stand, and give the leadership back if they are elected all the same | are done |
+//! | this machine fences itself and resigns, as when it is to stop | are refused, or end with their connection |
+//! | the successor is elected, and takes the log over as behind the loss of a leader | are refused |
+//!
+//! So nothing depends on the successor: its name is bound to a lease, and if it cannot lead, or is gone, another machine is elected.
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use kv::{Store, Transfer};
+use membership::{Leadership, Member};
+use server::group::{Failover, Group};
+
+use super::machine::{Machine, now};
+use crate::output::note;
+
+/// How long it is waited until the successor has nearly all, unless the client says.
+const CATCH_UP: Duration = Duration::from_secs(5);
+/// The longest that is waited, whatever the client says: an operator asks again.
+const CATCH_UP_MOST: Duration = Duration::from_secs(60);
+/// Records that the successor may lack: it gets them when it takes the log over.
+const BEHIND: u64 = 256;
+/// For so long the others leave the leadership to the successor: to take the log over takes a fraction of it, unless it is gone.
+const NAMED: Duration = Duration::from_secs(5);
+/// A machine that asks has its answer by then.
+const ANSWER: Duration = Duration::from_secs(10);
+/// Between two looks at how far the successor is.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// What another machine has asked for, at which address the successor is announced, and where the answer goes.
+pub struct Asked {
+    address: String,
+    answer: mpsc::SyncSender<Result<(), String>>,
+}
+
+/// What the steward does with such a request. It ends when this machine does not lead any more.
+pub fn asking(asks: mpsc::Sender<Asked>) -> Box<Transfer> {
+    Box::new(move |address| {
+        let (answer, answered) = mpsc::sync_channel(1);
+        let over = || "it does not lead any more; see what `cairn group status` says".to_owned();
+        asks.send(Asked { address: address.to_owned(), answer }).map_err(|_| over())?;
+        answered.recv_timeout(ANSWER).unwrap_or_else(|_| Err(over()))
+    })
+}
+
+/// The name of the machine that is to lead, if a transfer was asked for and can be: the caller steps down at once.
+pub fn begun(
+    machine: &Machine,
+    store: &Store,
+    group: &Group,
+    leadership: &Leadership,
+    asked: &mpsc::Receiver<Asked>,
+) -> Option<String> {
+    if let Ok(Asked { address, answer }) = asked.try_recv() {
+        let is_it = |member: &Member| member.address == address;
+        let goes_on = || leadership.is_held() && !machine.is_stopped();
+        let begun = begin(machine, store, &is_it, CATCH_UP, &goes_on);
+        // One that has not waited for it sees who leads.
+        drop(answer.send(begun.as_ref().map(drop).map_err(Clone::clone)));
+        return begun.ok();
+    }
+    let Failover { to, within, .. } = group.take_failover()?;
+    let is_it = |member: &Member| to.is_none() || member.serves == to;
+    let goes_on = || leadership.is_held() && !machine.is_stopped() && group.is_failing_over();
+    let begun = begin(machine, store, &is_it, within.unwrap_or(CATCH_UP).min(CATCH_UP_MOST), &goes_on);
+    if let Err(why) = &begun {
+        group.failover_is_over();
+        note!("cairn: a failover came to nothing, this machine leads on: {why}");
+    }
+    begun.ok()
+}
+
+/// Finds the successor, waits until it has nearly all, and has etcd name it.
+fn begin(
+    machine: &Machine,
+    store: &Store,
+    is_it: &dyn Fn(&Member) -> bool,
+    within: Duration,
+    goes_on: &dyn Fn() -> bool,
+) -> Result<String, String> {
+    let began = now();
+    let name = loop {
+        let others = machine.others().map_err(|error| error.to_string())?;
+        let found = successor(store, others.iter().filter(|member| is_it(member)));
+        match found {
+            Ok((name, behind)) if behind <= BEHIND => break name,
+            Ok((name, behind)) if began.elapsed() >= within => {
+                return Err(format!(
+                    "{name} lacks {behind} records, and does not get them fast enough; ask again when fewer are written"
+                ));
+            }
+            Ok(_) => std::thread::sleep(LOOK),
+            Err(why) => return Err(why),
+        }
+        if !goes_on() {
+            return Err("it was called off, or this machine does not lead any more".to_owned());
+        }
+    };
+    machine.members.expect_successor(&name, NAMED.max(machine.ttl)).map_err(|error| error.to_string())?;
+    Ok(name)
+}
+
+/// The one that lacks least, and how many records; or why none can lead.
+fn successor<'a>(store: &Store, members: impl Iterator<Item = &'a Member>) -> Result<(String, u64), String> {
+    let status = store.leader_status().map_err(|error| error.to_string())?;
+    let (mut best, mut why) = (None, "no such machine is announced; see what `cairn group status` shows".to_owned());
+    for member in members {
+        let copy = status.copies.iter().find(|copy| copy.live && copy.what == member.address);
+        match (copy, &member.trouble) {
+            (None, _) => why = format!("{} takes no part: its replica is away", member.name),
+            (_, Some(trouble)) => why = format!("{} cannot lead: {trouble}", member.name),
+            (Some(copy), None) => {
+                let behind = status.next.saturating_sub(copy.through + 1);
+                if best.as_ref().is_none_or(|(_, least)| behind < *least) {
+                    best = Some((member.name.clone(), behind));
+                }
+            }
+        }
+    }
+    best.ok_or(why)
+}
