@@ -96,14 +96,16 @@ fn check_old_notes(shared: &Shared, now: u64) -> Result<()> {
         is_due = first_due(tx, now)?.is_some_and(|(note, _)| notes::is_old(&note));
         Ok(())
     })?;
-    while is_due {
+    if !is_due {
+        return Ok(());
+    }
+    loop {
         match notes::check_old(&*shared.engine, most) {
             Err(Error::Full(_) | Error::LogFull(_) | Error::Limit(_)) if most > 1 => most /= 2,
-            Err(Error::Full(_) | Error::Memory(_) | Error::LogFull(_) | Error::Limit(_)) => break,
+            Err(Error::Full(_) | Error::Memory(_) | Error::LogFull(_) | Error::Limit(_)) => return Ok(()),
             checked => return checked,
         }
     }
-    Ok(())
 }
 
 fn reap(shared: &Shared, now: u64, most: usize) -> Result<(bool, usize)> {

@@ -520,7 +520,7 @@ impl Shared {
 
     /// What is to be made larger, or emptied.
     fn why(&self, error: &Error) -> String {
-        let pool = &self.store.core.pool;
+        let pool = self.store.core.versions.pool();
         let path = pool.path();
         match error {
             Error::Full { wanted, size, .. } if size.saturating_add(*wanted) <= pool.max_size() => {
