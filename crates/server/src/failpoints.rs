@@ -26,8 +26,6 @@ pub enum Step {
     Abandoned,
     /// The note about a collection that expires goes with it to its new key, and goes when it no longer holds.
     NoteMoves,
-    /// The reaper spares elements that have an owner.
-    OwnerSpared,
     /// Each start draws ids of its own.
     FreshIds,
     /// A client that puts an element somewhere wakes those that wait for it.
@@ -79,7 +77,6 @@ impl Step {
         Self::LookAgain,
         Self::Abandoned,
         Self::NoteMoves,
-        Self::OwnerSpared,
         Self::FreshIds,
         Self::Woken,
         Self::PublishedBehind,

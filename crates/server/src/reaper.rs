@@ -13,7 +13,6 @@ use tx::Keys;
 use crate::clock::{Watch, now};
 use crate::data::{DUE, ELEMENTS, GARBAGE, Head, PARTS, notes};
 use crate::engine::{Error, Result, Tx};
-use crate::failpoints::Step;
 use crate::latency::event;
 use crate::shared::Shared;
 
@@ -111,7 +110,7 @@ fn check_old_notes(shared: &Shared, now: u64) -> Result<()> {
 fn reap(shared: &Shared, now: u64, most: usize) -> Result<(bool, usize)> {
     let mut done = (false, 0);
     shared.engine.write(&mut |tx| {
-        done = remove_some(tx, now, most, shared.failpoints.skips(Step::OwnerSpared))?;
+        done = remove_some(tx, now, most)?;
         Ok(())
     })?;
     Ok(done)
@@ -119,10 +118,10 @@ fn reap(shared: &Shared, now: u64, most: usize) -> Result<(bool, usize)> {
 
 /// Removes so many elements and notes at most; whether there were any, and how many elements. Many small collections go together: one a transaction would
 /// keep a full store full for seconds.
-fn remove_some(tx: &mut dyn Tx, now: u64, most: usize, spares_nobody: bool) -> Result<(bool, usize)> {
+fn remove_some(tx: &mut dyn Tx, now: u64, most: usize) -> Result<(bool, usize)> {
     let (mut left, mut gone) = (most, 0);
     while left > 0 {
-        let Some((note, id)) = next(tx, now, spares_nobody)? else { break };
+        let Some((note, id)) = next(tx, now)? else { break };
         let swept = sweep(tx, id.as_deref(), left)?;
         gone += swept;
         left -= swept;
@@ -138,7 +137,7 @@ fn remove_some(tx: &mut dyn Tx, now: u64, most: usize, spares_nobody: bool) -> R
 type Note = (Vec<u8>, Option<Vec<u8>>);
 
 /// A note that is due, and whose elements have no owner.
-fn next(tx: &dyn Tx, now: u64, spares_nobody: bool) -> Result<Option<Note>> {
+fn next(tx: &dyn Tx, now: u64) -> Result<Option<Note>> {
     if let Some((garbage, _)) = first(tx, Keys::prefix(&[GARBAGE]))? {
         let id = garbage.get(1..9).map(<[u8]>::to_vec);
         return Ok(Some((garbage, id)));
@@ -148,10 +147,13 @@ fn next(tx: &dyn Tx, now: u64, spares_nobody: bool) -> Result<Option<Note>> {
         return Ok(Some((part, elements)));
     }
     let Some((due, owner)) = first_due(tx, now)?.filter(|(note, _)| !notes::is_old(note)) else { return Ok(None) };
-    let head = tx.get(&owner)?.and_then(Head::read);
-    let id = due.get(9..17).map(<[u8]>::to_vec);
-    let is_owned = head.is_some_and(|head| Some(&head.id.to_be_bytes()[..]) == id.as_deref());
-    let id = id.filter(|_| !is_owned || spares_nobody);
+    let Some((moment, id)) = notes::named(&due) else { return Ok(Some((due, None))) };
+    let head = tx.get(&owner)?.and_then(Head::read).filter(|head| head.id == id);
+    // A clock that was set back in between: it is not due yet.
+    if head.is_some_and(|head| head.expires() == Some(moment)) {
+        return Ok(None);
+    }
+    let id = if head.is_some() { None } else { Some(id.to_be_bytes().to_vec()) };
     Ok(Some((due, id)))
 }
 
@@ -205,7 +207,7 @@ mod tests {
         let (mut steps, mut gone) = (0, 0);
         loop {
             let before = pairs.len();
-            let (worked, some) = remove_some(&mut pairs, 0, most, false).unwrap();
+            let (worked, some) = remove_some(&mut pairs, 0, most).unwrap();
             assert!(before - pairs.len() <= most, "no more than {most} at once");
             (steps, gone) = (steps + u64::from(worked), gone + some as u64);
             if !worked {
@@ -217,7 +219,22 @@ mod tests {
         // One at a time, too: what a full store may have room for.
         pairs.put(&[&[GARBAGE], &7_u64.to_be_bytes()[..]].concat(), &[], None).unwrap();
         pairs.put(&[&[ELEMENTS], &7_u64.to_be_bytes()[..], b"e"].concat(), &[], None).unwrap();
-        let one = |pairs: &mut Pairs| remove_some(pairs, 0, 1, false).unwrap();
+        let one = |pairs: &mut Pairs| remove_some(pairs, 0, 1).unwrap();
         assert_eq!([one(&mut pairs), one(&mut pairs), one(&mut pairs)], [(true, 1), (true, 0), (false, 0)]);
+    }
+
+    #[test]
+    fn what_has_an_owner_is_spared() {
+        let head = Head::new(crate::data::Kind::Set, 7).expiring(Some(5));
+        // Its clock is behind; its note does not hold; it is gone.
+        for (owner, worked, gone, left) in
+            [(Some(head), false, 0, 3), (Some(head.expiring(None)), true, 0, 2), (None, true, 1, 0)]
+        {
+            let mut pairs = Pairs::default();
+            pairs.put(&head.element(&[b"e"]), &[], None).unwrap();
+            notes::write(&mut pairs, b"\0key", &head).unwrap();
+            owner.map_or(Ok(()), |head| pairs.put(b"\0key", &head.write(), None)).unwrap();
+            assert_eq!((remove_some(&mut pairs, 6, AT_ONCE).unwrap(), pairs.len()), ((worked, gone), left));
+        }
     }
 }

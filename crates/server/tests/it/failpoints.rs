@@ -73,14 +73,8 @@ fn elements_show_a_collection_that_was_overlooked() {
 }
 
 #[test]
-fn elements_show_what_the_reaper_forgets_and_whom_it_robs() {
-    std::thread::scope(|scope| {
-        for step in [Step::Abandoned, Step::OwnerSpared] {
-            let check =
-                move || assert!(finds(" notes, ", || reaper::what_nobody_owns_goes(Some(step), 8)), "without {step:?}");
-            scope.spawn(check);
-        }
-    });
+fn elements_show_what_the_reaper_forgets() {
+    assert!(finds(" notes, ", || reaper::what_nobody_owns_goes(Some(Step::Abandoned), 8)));
 }
 
 #[test]
