@@ -25,6 +25,8 @@ pub struct Group {
     running: Vec<Option<Proc>>,
     /// By what the machines know each other, and etcd knows them.
     trust: String,
+    /// Short, so that it is full now and then.
+    pub log_size: &'static str,
 }
 
 impl Group {
@@ -38,13 +40,14 @@ impl Group {
         let ports = (0..MACHINES).map(|at| (port(2 * at), port(2 * at + 1))).collect();
         drop(taken);
         let running = (0..MACHINES).map(|_| None).collect();
-        Self { cluster: Cluster::new(0, None, 0, ""), etcd, ports, running, trust: trust.to_owned() }
+        Self { cluster: Cluster::new(0, None, 0, ""), etcd, ports, running, trust: trust.to_owned(), log_size: "256K" }
     }
 
     fn line(&self, files: &str, group: &str, name: &str, (redis, copy): (u16, u16)) -> String {
         format!(
-            "serve store{files} --log log{files} --etcd {} --prefix /cairn/{group} --name {name} --redis 127.0.0.1:{redis} --listen 127.0.0.1:{copy} --domain emulated --lease 1 --log-size 256K {}",
+            "serve store{files} --log log{files} --etcd {} --prefix /cairn/{group} --name {name} --redis 127.0.0.1:{redis} --listen 127.0.0.1:{copy} --domain emulated --lease 1 --log-size {} {}",
             self.etcd.endpoints()[0],
+            self.log_size,
             self.trust
         )
     }

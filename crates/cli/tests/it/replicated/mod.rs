@@ -6,6 +6,7 @@ mod commands;
 mod elections;
 pub mod groups;
 mod machines;
+mod newest;
 mod rounds;
 mod stores;
 mod transports;
