@@ -65,7 +65,7 @@ pub enum Step {
 impl Step {
     /// All of them.
     #[cfg(feature = "failpoints")]
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 28] = [
         Self::DurableFirst,
         Self::TogetherFirst,
         Self::FailureTold,

@@ -23,7 +23,7 @@
 //! | `events`, `evictor` | keyspace notifications; what is known of keys to choose those that go |
 //! | `remove` | what is too much for one transaction goes in steps, which no client sees |
 //! | `tracking`, `touching` | which clients are told of which keys that change; a transaction that notes what it changes |
-//! | `monitors`, `pauses`, `latency`, `acl_log` | clients that are told of every command; until when commands are held back; what took long; what users were refused |
+//! | `monitors`, `secrets`, `pauses`, `latency`, `acl_log` | clients that are told of every command; which arguments are not shown; until when commands are held back; what took long; what users were refused |
 //! | `users`, `scripts`, `waiters`, `readers`, `cursors`, `slowlog`, `metrics` | what users may do; scripts that are known, or run long; clients that wait for an element, or for an entry of a stream; where scans go on; what was slow; what is counted |
 //! | `pubsub`, `client`, `topic` | which clients subscribe to what; what others may know of a connection, and what is yet to be sent to it |
 //! | `config` | what the server is to do |
@@ -133,6 +133,7 @@ pub mod reply;
 pub mod request;
 mod script;
 mod scripts;
+mod secrets;
 mod serve;
 mod server;
 mod session;

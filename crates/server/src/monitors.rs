@@ -16,6 +16,7 @@ use crate::client::{Client, Item, Put, listens};
 use crate::config::SubscriberLimit;
 use crate::form::{Form, is};
 use crate::request::Arguments;
+use crate::secrets::is_secret;
 
 /// Commands that are not told: those of Redis that only administrators run.
 const UNTOLD: [&str; 11] = [
@@ -64,16 +65,11 @@ pub(crate) fn line(micros: u64, db: u8, by: By<'_>, args: &Arguments<'_>) -> Vec
         By::Client(client) => format!("unix:{}", client.addr.strip_suffix(":0").unwrap_or(&client.addr)),
     };
     let mut line = format!("+{}.{:06} [{db} {who}]", micros / 1_000_000, micros % 1_000_000);
-    let mut secret = if is(args.get(0), "AUTH") { usize::MAX } else { 0 };
-    let hello = is(args.get(0), "HELLO");
     for (at, arg) in args.from(0).enumerate() {
-        if at > 0 && secret > 0 {
-            secret -= 1;
+        if is_secret(args, at) {
             line.push_str(" \"(redacted)\"");
             continue;
         }
-        // `SETNAME auth` has a name behind it, and no password; it does no harm to leave that out as well.
-        secret = if hello && at > 1 && is(arg, "AUTH") { 2 } else { secret };
         line.push_str(" \"");
         for byte in arg {
             match byte {
@@ -183,6 +179,20 @@ mod tests {
         {
             assert!(!shown(words, "").contains("p4ss"), "{}", shown(words, ""));
         }
+        // The version was forgotten; and a request as an argument of another one.
+        for line in [
+            "HELLO AUTH default p4ss",
+            "COMMAND GETKEYS AUTH p4ss",
+            "command getkeysandflags hello 3 auth default p4ss",
+            "COMMAND GETKEYS COMMAND GETKEYS AUTH p4ss",
+            "COMMAND GETKEYS CONFIG SET requirepass p4ss",
+            "COMMAND GETKEYS ACL SETUSER u >p4ss",
+            "COMMAND GETKEYS MIGRATE h 1 k 0 9 AUTH2 u p4ss",
+        ] {
+            let words: Vec<&[u8]> = line.split(' ').map(str::as_bytes).collect();
+            assert!(!shown(&words, "").contains("p4ss"), "{}", shown(&words, ""));
+        }
+        assert!(shown(&[b"COMMAND", b"GETKEYS", b"GET", b"apples"], "").contains("\"apples\""));
         assert!(shown(&[b"HELLO", b"2", b"AUTH", b"a", b"b", b"SETNAME", b"me"], "").contains("\"SETNAME\" \"me\""));
     }
 }

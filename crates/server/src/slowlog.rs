@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use crate::client::Client;
 use crate::clock::now;
 use crate::request::Arguments;
+use crate::secrets::is_secret;
 
 /// Arguments of a request that are kept, and bytes of each: Redis' own numbers.
 const ARGUMENTS: usize = 32;
@@ -53,8 +54,8 @@ impl SlowLog {
         threshold >= 0 && nanos / 1000 >= threshold as u64
     }
 
-    /// Keeps a request; of one that is `secret` its name alone.
-    pub(crate) fn push(&self, nanos: u64, args: &Arguments<'_>, secret: bool, client: &Client) {
+    /// Keeps a request, without [secrets](crate::secrets).
+    pub(crate) fn push(&self, nanos: u64, args: &Arguments<'_>, client: &Client) {
         let mut arguments: Vec<Vec<u8>> = Vec::new();
         for (at, arg) in args.from(0).enumerate() {
             if at == ARGUMENTS - 1 && args.len() > ARGUMENTS {
@@ -62,7 +63,7 @@ impl SlowLog {
                 break;
             }
             arguments.push(match arg {
-                _ if secret && at > 0 => b"(redacted)".to_vec(),
+                _ if is_secret(args, at) => b"(redacted)".to_vec(),
                 long if long.len() > BYTES => {
                     let more = format!("... ({} more bytes)", long.len() - BYTES);
                     [&long[..BYTES], more.as_bytes()].concat()

@@ -29,12 +29,7 @@ pub(crate) fn note_slow(parts: &Parts, requests: std::ops::Range<usize>, thread:
     for at in (kept..requests.end).filter(is_slow) {
         let Some((_, command)) = parts.commands.get(at).copied().flatten() else { continue };
         let args = parts.batch.arguments(at, &parts.input);
-        let secret = match command.name {
-            "acl" | "auth" | "hello" => true,
-            "config" => args.from(1).any(|arg| arg.eq_ignore_ascii_case(b"requirepass")),
-            _ => false,
-        };
-        log.push(took, &args, secret, &parts.session.client);
+        log.push(took, &args, &parts.session.client);
     }
 }
 
