@@ -61,8 +61,8 @@ pub(crate) struct Told {
     missing: Vec<(Vec<u8>, u64)>,
     /// Keys that it has found there behind that moment, and when they expire now.
     delayed: Vec<(Vec<u8>, u64, Option<u64>)>,
-    /// Databases of the store that were emptied.
-    emptied: Vec<u8>,
+    /// Databases of the store that were emptied, each behind so many of what is `due`.
+    emptied: Vec<(usize, u8)>,
 }
 
 impl Told {
@@ -156,7 +156,8 @@ impl Events {
     ) -> Result<()> {
         if matches!(command.name, "flushall" | "flushdb") {
             let all = if command.name == "flushall" { 0..DATABASES } else { db..db + 1 };
-            into.emptied.extend(all);
+            let behind = into.due.len();
+            into.emptied.extend(all.map(|db| (behind, db)));
             return Ok(());
         }
         if self.wants(class::EXPIRED) {
@@ -284,7 +285,7 @@ pub(crate) fn evicted<T: Teller>(teller: &Arc<T>, keys: &[Vec<u8>]) -> Option<Ti
 pub(crate) fn emptied<T: Teller>(teller: &Arc<T>, databases: &[u8]) {
     let events = teller.events();
     if events.wants(class::EXPIRED) {
-        let told = Told { emptied: databases.to_vec(), ..Told::default() };
+        let told = Told { emptied: databases.iter().map(|db| (0, *db)).collect(), ..Told::default() };
         if let Some(ticket) = events.ticket(teller, told) {
             ticket.tell();
         }

@@ -19,10 +19,15 @@ pub(super) struct Due {
 impl Due {
     /// What a transaction has changed, and what a look has not found: the keys that are known to have expired by that. A key that a transaction has not found was removed by none before it, or that would be
     /// known here.
-    pub(super) fn learn(&mut self, changes: &[Expiry], missing: &[(Vec<u8>, u64)], emptied: &[u8]) -> Vec<Vec<u8>> {
+    pub(super) fn learn(
+        &mut self,
+        changes: &[Expiry],
+        missing: &[(Vec<u8>, u64)],
+        emptied: &[(usize, u8)],
+    ) -> Vec<Vec<u8>> {
         if let Some((keys, databases)) = &mut self.touched {
             keys.extend(changes.iter().map(|change| change.key.clone()));
-            databases.extend(emptied);
+            databases.extend(emptied.iter().map(|(_, db)| *db));
         }
         let mut expired = Vec::new();
         for (key, moment) in missing {
@@ -31,13 +36,12 @@ impl Due {
                 expired.push(key.clone());
             }
         }
-        for db in emptied {
-            let all: Vec<_> = self.keys.range(vec![*db]..vec![db + 1]).map(|(key, _)| key.clone()).collect();
-            for key in all {
-                self.forget(&key);
+        let mut emptied = emptied.iter().peekable();
+        for (at, Expiry { key, was_there, moment }) in changes.iter().enumerate() {
+            // What is not there since it was removed has not expired.
+            while let Some((_, db)) = emptied.next_if(|(behind, _)| *behind <= at) {
+                self.forget_all(*db);
             }
-        }
-        for Expiry { key, was_there, moment } in changes {
             if self.forget(key) && !was_there {
                 expired.push(key.clone());
             }
@@ -45,7 +49,15 @@ impl Due {
                 self.add(key, *moment);
             }
         }
+        emptied.for_each(|(_, db)| self.forget_all(*db));
         expired
+    }
+
+    fn forget_all(&mut self, db: u8) {
+        let all: Vec<_> = self.keys.range(vec![db]..vec![db + 1]).map(|(key, _)| key.clone()).collect();
+        for key in all {
+            self.forget(&key);
+        }
     }
 
     /// True if it was known.
@@ -129,8 +141,8 @@ mod tests {
         assert_eq!(missing(&mut due, 6), [key("\x01c"), key("\0b")]);
         assert!(due.learn(&[], &some, &[]).is_empty() && due.some(6).is_empty());
         let made = ["\x01d", "\x02e"].map(|text| change(text, false, Some(1)));
-        due.learn(&made, &[], &[0, 1]);
-        due.learn(&[], &[], &[1]);
+        due.learn(&made, &[], &[(0, 0), (2, 1)]);
+        due.learn(&[], &[], &[(0, 1)]);
         due.learn(&[change("\x02e", true, None)], &[], &[]);
         assert!(due.some(u64::MAX - 1).is_empty() && due.keys.is_empty());
     }
@@ -151,10 +163,24 @@ mod tests {
         assert!(due.some(19).is_empty() && due.some(20).len() == 1);
     }
 
+    /// A transaction makes a key that expires, empties the database, and makes the key again.
+    #[test]
+    fn what_was_removed_with_its_database_has_not_expired() {
+        let mut due = Due::default();
+        let changes = [change("\0a", false, Some(5)), change("\0a", false, None), change("\0b", false, Some(6))];
+        assert!(due.learn(&changes, &[], &[(1, 0)]).is_empty());
+        assert_eq!(missing(&mut due, 9), [key("\0b")]);
+        due.learn(&[change("\0c", false, Some(5))], &[], &[]);
+        // It had expired before the transaction.
+        let changes = [change("\0c", false, Some(9))];
+        assert_eq!(due.learn(&changes, &[], &[(1, 0)]), [key("\0c")]);
+        assert!(due.keys.is_empty() && due.moments.is_empty());
+    }
+
     #[test]
     fn what_a_look_has_found_is_older_than_what_was_told_meanwhile() {
         let mut due = Due { touched: Some(Default::default()), ..Due::default() };
-        due.learn(&[change("\0a", true, None), change("\0b", true, Some(9))], &[], &[2]);
+        due.learn(&[change("\0a", true, None), change("\0b", true, Some(9))], &[], &[(0, 2)]);
         due.found(["\0a", "\0b", "\0c", "\x02d"].map(|text| (key(text), 1)).to_vec());
         assert_eq!(missing(&mut due, 1), [key("\0c")]);
         assert_eq!(missing(&mut due, 9), [key("\0b")]);
