@@ -1,6 +1,7 @@
 //! What others may know of a connection, and what is yet to be sent to it.
 
 mod inbox;
+mod wait;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -11,6 +12,7 @@ use parking_lot::Mutex;
 
 pub(crate) use self::inbox::{Inbox, Item, Message, Put, listens};
 use self::listens::{MONITORS, SUBSCRIBES};
+pub(crate) use self::wait::{Blocked, Unblock, Wait};
 use crate::form::Catalogue;
 
 /// What others may know of a connection.
@@ -18,7 +20,7 @@ use crate::form::Catalogue;
 pub(crate) struct Client {
     pub(crate) id: u64,
     pub(crate) addr: String,
-    laddr: String,
+    pub(crate) laddr: String,
     /// When it came, in milliseconds of Unix time.
     pub(crate) since: u64,
     pub(crate) last_active: AtomicU64,
@@ -37,6 +39,8 @@ pub(crate) struct Client {
     pub(crate) inbox: Inbox,
     /// The client to which its invalidations were to go is not there any more.
     pub(crate) redirection_broken: AtomicBool,
+    /// Whether it is blocked, and whether that is to end.
+    pub(crate) wait: Wait,
     /// It is to end.
     killed: AtomicBool,
     /// Wakes the connection's task.
@@ -86,6 +90,7 @@ impl Client {
             writing_since: 0.into(),
             inbox: Inbox::default(),
             redirection_broken: false.into(),
+            wait: Wait::default(),
             killed: false.into(),
             waker: Mutex::default(),
             waker_kept: false.into(),

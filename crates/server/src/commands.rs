@@ -12,6 +12,7 @@ mod dump;
 mod functions;
 mod geo;
 mod hashes;
+mod help;
 mod hyperloglog;
 mod keep;
 mod keys;
@@ -114,10 +115,12 @@ pub(crate) fn find(name: &[u8]) -> Option<(usize, &'static Command)> {
 
 /// What runs, of a command whose second words name commands that run in different ways; itself of any other.
 pub(crate) fn of_words(command: &'static Command, args: &Arguments<'_>) -> &'static Command {
-    if args.len() < 2 || !command.is(flag::SCRIPTING | flag::CONNECTION) {
+    if !command.is(flag::SCRIPTING | flag::CONNECTION | flag::DANGEROUS) {
         return command;
     }
     match command.name {
+        "info" => &server::INFO,
+        _ if args.len() < 2 => command,
         "function" => functions::named(args.get(1)).unwrap_or(command),
         "client" if is(args.get(1), "PAUSE") => &pause::PAUSE,
         // The request before may have been that one.

@@ -2,6 +2,7 @@
 
 use std::cell::LazyCell;
 use std::ops::{Bound, ControlFlow};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use tx::Keys;
@@ -20,8 +21,8 @@ type Owned = Vec<(String, String)>;
 /// Made when it is looked at: a client that asks for one section does not have the keys counted.
 type Section<'s> = LazyCell<Owned, Box<dyn FnOnce() -> Owned + 's>>;
 
-/// Sections in the order in which they are told.
-pub(crate) fn sections(shared: &Shared) -> Vec<(&'static str, Section<'_>)> {
+/// Sections in the order in which they are told; of a client that has waited until keys [are counted](is_counted), or of another one.
+pub(crate) fn sections(shared: &Shared, counted: bool) -> Vec<(&'static str, Section<'_>)> {
     fn owned<'s>(shared: &'s Shared, lines: fn(&Shared) -> Lines) -> Section<'s> {
         section(move || lines(shared).into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
     }
@@ -36,7 +37,7 @@ pub(crate) fn sections(shared: &Shared) -> Vec<(&'static str, Section<'_>)> {
         ("stats", owned(shared, stats)),
         ("replication", section(|| replication(shared))),
         ("commandstats", section(|| command_stats(shared))),
-        ("keyspace", section(|| keyspace(shared))),
+        ("keyspace", section(move || keyspace(shared, counted))),
     ]
 }
 
@@ -206,36 +207,63 @@ fn command_stats(shared: &Shared) -> Vec<(String, String)> {
     used.map(|(command, calls)| (format!("cmdstat_{}", command.name), format!("calls={calls}"))).collect()
 }
 
-/// Keys of each database: of now if they are few, otherwise as of the last count. Another one begins then, off this thread, if that was a while ago.
-fn keyspace(shared: &Shared) -> Owned {
-    let Some(shared) = shared.itself.upgrade() else { return Vec::new() };
-    let mut counted = shared.counted.lock();
-    let few = count_few(&shared);
-    let is_all = few.is_some();
-    if let Some(keys) = few {
-        counted.keys = keys;
-        counted.at.get_or_insert(0);
-    } else if counted.at.is_none() {
-        let some = |db| count_some(&shared, db, None, FEW).map_or_else(|_| KeyCount::default(), |(keys, _)| keys);
-        counted.keys = (0..DATABASES).map(some).collect();
-        counted.at = Some(0);
+/// Keys of each database, as they were counted last.
+fn keyspace(shared: &Shared, is_counted: bool) -> Owned {
+    let is_known = is_counted || shared.itself.upgrade().is_none_or(|shared| counts_now(&shared));
+    if !is_known && shared.counted.lock().at.is_none() {
+        let began = now();
+        let keys: Result<Vec<_>> = (0..DATABASES).map(|db| count(shared, db)).collect();
+        let mut counted = shared.counted.lock();
+        (counted.at, counted.keys) = (Some(began), keys.unwrap_or_default());
     }
-    if !is_all && !counted.counting && counted.at.is_some_and(|at| now().saturating_sub(at) > COUNT_AGAIN) {
-        counted.counting = true;
-        let shared = shared.clone();
-        tokio::task::spawn_blocking(move || {
-            let keys: Result<Vec<KeyCount>> = (0..DATABASES).map(|db| count(&shared, db)).collect();
-            let mut counted = shared.counted.lock();
-            (counted.at, counted.counting) = (Some(now()), false);
-            counted.keys = keys.unwrap_or_else(|_| counted.keys.clone());
-        });
-    }
+    let counted = shared.counted.lock();
     let used = counted.keys.iter().enumerate().filter(|(_, count)| count.keys > 0);
     used.map(|(db, KeyCount { keys, expires, ttl })| {
         let average = ttl.checked_div(*expires).unwrap_or(0);
         (format!("db{db}"), format!("keys={keys},expires={expires},avg_ttl={average}"))
     })
     .collect()
+}
+
+/// Counts keys at once, if they are few. Otherwise they are counted on another thread from now on, unless they are already: false.
+fn counts_now(shared: &Arc<Shared>) -> bool {
+    let few = count_few(shared);
+    let mut counted = shared.counted.lock();
+    if let Some(keys) = few {
+        (counted.at, counted.keys) = (Some(now()), keys);
+        return true;
+    }
+    if !std::mem::replace(&mut counted.counting, true) {
+        let shared = shared.clone();
+        tokio::task::spawn_blocking(move || {
+            let began = now();
+            let keys: Result<Vec<_>> = (0..DATABASES).map(|db| count(&shared, db)).collect();
+            let mut counted = shared.counted.lock();
+            // What cannot be counted is as it was.
+            (counted.at, counted.counting) = (Some(began), false);
+            counted.keys = keys.unwrap_or_else(|_| std::mem::take(&mut counted.keys));
+        });
+    }
+    false
+}
+
+/// Milliseconds that a client waits for a count.
+pub(crate) const COUNT_MS: u64 = 5_000;
+
+/// Whether the keys have been counted since the client has asked, or it has waited long enough. It asks for the first time if `asked` is none.
+pub(crate) fn is_counted(shared: &Shared, asked: &mut Option<u64>) -> bool {
+    let Some(shared) = shared.itself.upgrade() else { return true };
+    let Some(asked) = *asked else {
+        *asked = Some(now());
+        return counts_now(&shared);
+    };
+    let (at, counting) = {
+        let counted = shared.counted.lock();
+        (counted.at, counted.counting)
+    };
+    let is_over = at.is_some_and(|at| at >= asked) || now().saturating_sub(asked) > COUNT_MS;
+    // One that was on its way when it asked has ended: the next is its own.
+    is_over || !counting && counts_now(&shared)
 }
 
 /// Keys that are counted each time it is asked.
@@ -272,8 +300,6 @@ fn some_keys(tx: &dyn Tx, range: Keys, most: usize) -> Result<Vec<Vec<u8>>> {
 
 /// Keys that are counted in one transaction: a long one would keep the store from forgetting old versions.
 const AT_ONCE: usize = 1 << 14;
-/// Milliseconds between two counts.
-const COUNT_AGAIN: u64 = 10_000;
 
 /// Keys of a database, whose transactions together are no snapshot; fewer if the server stops meanwhile.
 pub(crate) fn count(shared: &Shared, db: u8) -> Result<KeyCount> {

@@ -219,7 +219,7 @@ impl KeyCount {
 #[derive(Debug, Default)]
 pub(crate) struct Counted {
     pub(crate) keys: Vec<KeyCount>,
-    /// When, in milliseconds of Unix time; 0 if only what was counted at once.
+    /// When that began, in milliseconds of Unix time.
     pub(crate) at: Option<u64>,
     pub(crate) counting: bool,
 }

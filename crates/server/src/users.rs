@@ -354,6 +354,8 @@ impl Category {
         match self {
             Self::All => true,
             Self::Slow => !command.is(flag::FAST),
+            // Scripts that may not write are scripts, and no reads, as in Redis: a right to read is none to run them.
+            Self::Flag(flag::READ) => command.is(flag::READ) && !command.is(flag::SCRIPTING),
             Self::Flag(flag) => command.is(flag),
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::flag::{ADMIN, CONNECTION, DANGEROUS, FAST, HEARING, NO_AUTH, NO_MULTI, NOW};
 use super::{Command, Outcome, SYNTAX, int, is, session};
 use crate::acl_log::Within;
-use crate::client::{Client, listens};
+use crate::client::{Client, Unblock, listens};
 use crate::clock::now;
 use crate::reply::Reply;
 use crate::request::Arguments;
@@ -16,7 +16,7 @@ pub(super) const COMMANDS: &[Command] = &[
     session("auth", -2, FAST | CONNECTION | NO_AUTH | NO_MULTI, auth),
     session("client", -2, CONNECTION, client),
     session("echo", 2, FAST | CONNECTION, echo),
-    session("hello", -1, FAST | CONNECTION | NO_AUTH | NO_MULTI, hello),
+    session("hello", -1, FAST | CONNECTION | NO_AUTH, hello),
     session("monitor", 1, ADMIN | DANGEROUS, super::tracking::monitor),
     session("ping", -1, FAST | CONNECTION | HEARING, ping),
     session("quit", -1, FAST | CONNECTION | HEARING | NO_AUTH | NOW, quit),
@@ -106,6 +106,10 @@ fn hello(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
     let (mut at, mut name) = (2, None);
     while at < args.len() {
         match args.get(at) {
+            // What stands behind it was allowed to the user that has queued it.
+            o if is(o, "AUTH") && s.deferred.is_some() => {
+                return Err("ERR HELLO with AUTH is not allowed inside a transaction; next: HELLO before MULTI".into());
+            }
             o if is(o, "AUTH") && at + 2 < args.len() => {
                 enter(s, args.get(0), args.get(at + 1), args.get(at + 2))?;
                 at += 3;
@@ -167,7 +171,9 @@ pub(super) fn refuse_others(s: &Session, word: &'static str) -> Outcome {
 
 fn client(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
     let what = args.get(1).to_ascii_lowercase();
-    if let Some(word) = ["kill", "list", "no-evict", "unpause"].into_iter().find(|word| what == word.as_bytes()) {
+    if let Some(word) =
+        ["kill", "list", "no-evict", "unblock", "unpause"].into_iter().find(|word| what == word.as_bytes())
+    {
         refuse_others(s, word)?;
     }
     match (&what[..], args.len()) {
@@ -212,7 +218,10 @@ fn client(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
             o if is(o, "SKIP") => s.replies = Replies::SkipNext,
             _ => return Err(SYNTAX.into()),
         },
-        (b"no-evict" | b"no-touch", 3) => reply.ok(),
+        (b"no-evict" | b"no-touch", 3) if is(args.get(2), "ON") || is(args.get(2), "OFF") => reply.ok(),
+        (b"no-evict" | b"no-touch", 3) => return Err(SYNTAX.into()),
+        (b"unblock", 3 | 4) => return unblock(s, args, reply),
+        (b"help", 2) => super::help::help("client", reply),
         (b"unpause", 2) => {
             s.shared.pauses.end();
             reply.ok();
@@ -248,7 +257,8 @@ impl Listed {
             2 => Ok(Self::All),
             4 if is(args.get(2), "TYPE") => Self::of_type(args.get(3)),
             4.. if is(args.get(2), "ID") => {
-                let id = |text| int(text).ok().and_then(|id| u64::try_from(id).ok()).filter(|id| *id > 0);
+                // There is no client 0.
+                let id = |text| int(text).ok().map(|id| u64::try_from(id).unwrap_or(0));
                 let ids: Option<Vec<u64>> = args.from(3).map(id).collect();
                 Ok(Self::Some(ids.ok_or("ERR Invalid client ID")?))
             }
@@ -275,6 +285,20 @@ impl Listed {
     }
 }
 
+/// `CLIENT UNBLOCK id [TIMEOUT|ERROR]`.
+fn unblock(s: &Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
+    let how = match args.get(3) {
+        _ if args.len() == 3 => Unblock::Timeout,
+        o if is(o, "TIMEOUT") => Unblock::Timeout,
+        o if is(o, "ERROR") => Unblock::Error,
+        _ => return Err("ERR CLIENT UNBLOCK reason should be TIMEOUT or ERROR".into()),
+    };
+    let id = u64::try_from(int(args.get(2))?).unwrap_or(0);
+    let client = s.shared.clients.lock().get(&id).and_then(std::sync::Weak::upgrade);
+    reply.int(client.is_some_and(|client| client.wait.end(how)).into());
+    Ok(())
+}
+
 fn kill(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
     let clients: Vec<_> = s.shared.clients.lock().values().filter_map(std::sync::Weak::upgrade).collect();
     if args.len() == 3 {
@@ -286,15 +310,28 @@ fn kill(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
     if args.len() < 4 || !args.len().is_multiple_of(2) {
         return Err(SYNTAX.into());
     }
-    let (mut id, mut addr, mut user, mut of_type, mut skip_me) = (None, None, None, Listed::All, true);
+    let (mut id, mut addr, mut local, mut user) = (None, None, None, None);
+    let (mut of_type, mut skip_me) = (Listed::All, true);
     for at in (2..args.len()).step_by(2) {
         let value = args.get(at + 1);
         match args.get(at) {
-            o if is(o, "ID") => id = Some(int(value)?),
+            o if is(o, "ID") => {
+                let known = int(value).ok().filter(|id| *id > 0);
+                id = Some(known.ok_or("ERR client-id should be greater than 0")?);
+            }
             o if is(o, "ADDR") => addr = Some(value),
-            o if is(o, "USER") => user = Some(value),
+            o if is(o, "LADDR") => local = Some(value),
+            o if is(o, "USER") => {
+                let known = std::str::from_utf8(value).is_ok_and(|name| s.shared.users.get(name).is_some());
+                if !known {
+                    return Err(format!("ERR No such user '{}'", value.escape_ascii()).into());
+                }
+                user = Some(value);
+            }
             o if is(o, "TYPE") => of_type = Listed::of_type(value)?,
-            o if is(o, "SKIPME") => skip_me = is(value, "yes"),
+            // What is neither must not be taken for `no`: that ends this connection as well.
+            o if is(o, "SKIPME") && is(value, "yes") => skip_me = true,
+            o if is(o, "SKIPME") && is(value, "no") => skip_me = false,
             _ => return Err(SYNTAX.into()),
         }
     }
@@ -302,6 +339,7 @@ fn kill(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
     for client in clients {
         let fits = id.is_none_or(|id| id == client.id as i64)
             && addr.is_none_or(|addr| addr == client.addr.as_bytes())
+            && local.is_none_or(|local| local == client.laddr.as_bytes())
             && user.is_none_or(|user| user == client.state.lock().user.as_bytes())
             && of_type.has(&client)
             && !(skip_me && client.id == s.client.id);

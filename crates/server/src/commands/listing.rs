@@ -5,7 +5,7 @@ use super::{COMMANDS, Command, KeysAt, Outcome, SYNTAX, find, is};
 use crate::form::Fit;
 use crate::glob;
 use crate::reply::Reply;
-use crate::request::Arguments;
+use crate::request::{Arguments, number};
 use crate::users::Category;
 
 /// What `FILTERBY` asks for.
@@ -74,7 +74,19 @@ pub(super) fn keys(args: &Arguments<'_>, with_flags: bool, reply: &mut Reply) ->
     if fit.error(command).is_some() {
         return Err("ERR Invalid number of arguments specified for command".into());
     }
-    let keys = command.keys(&inner);
+    // A script may have none, and what is wrong with its number of them it says itself.
+    let wrong = match command.keys {
+        KeysAt::Counted(at) | KeysAt::Stored(at) => {
+            let count = number(inner.get(at)).and_then(|count| usize::try_from(count).ok());
+            count.is_none_or(|count| count == 0 || count >= inner.len() - at)
+        }
+        KeysAt::Streams => command.keys(&inner).is_empty(),
+        _ => false,
+    };
+    if wrong && !command.is(SCRIPTING) {
+        return Err("ERR Invalid arguments specified for command".into());
+    }
+    let keys = if wrong { Vec::new() } else { command.keys(&inner) };
     if keys.is_empty() && !command.is(SCRIPTING) {
         return Err(none.into());
     }

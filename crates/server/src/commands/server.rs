@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use super::flag::{self, ADMIN, CONNECTION, DANGEROUS, FAST, NO_MULTI};
-use super::{COMMANDS as ALL, Command, Outcome, SYNTAX, Stop, int, is, session};
+use super::{COMMANDS as ALL, Command, Form, KeysAt, Outcome, Run, SYNTAX, Stop, WaitLimit, int, is, session};
 use crate::clock::now;
 use crate::config::{Eviction, Notify, Settings, SubscriberLimit};
 use crate::random::RandomSeed;
@@ -15,7 +15,7 @@ use crate::session::Session;
 use crate::shared::Shared;
 use crate::slowlog::LEN_MAX;
 use crate::tracking::KEYS_MAX;
-use crate::users::User;
+use crate::users::{Category, User};
 
 pub(super) const COMMANDS: &[Command] = &[
     session("acl", -2, ADMIN | DANGEROUS | NO_MULTI, acl),
@@ -23,7 +23,10 @@ pub(super) const COMMANDS: &[Command] = &[
         reply.simple("Background append only file rewriting started");
         Ok(())
     }),
-    session("bgsave", -1, ADMIN | DANGEROUS, |_, _, reply| {
+    session("bgsave", -1, ADMIN | DANGEROUS, |_, args, reply| {
+        if args.len() > 2 || args.len() == 2 && !is(args.get(1), "SCHEDULE") {
+            return Err(SYNTAX.into());
+        }
         reply.simple("Background saving started");
         Ok(())
     }),
@@ -99,6 +102,7 @@ fn command(_: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome 
         o if is(o, "GETKEYS") && args.len() > 2 => return super::listing::keys(args, false, reply),
         o if is(o, "GETKEYSANDFLAGS") && args.len() > 2 => return super::listing::keys(args, true, reply),
         o if is(o, "DOCS") => super::docs::docs(args, reply),
+        o if is(o, "HELP") => super::help::help("command", reply),
         o => {
             return Err(format!("ERR unknown subcommand '{}'. Try COMMAND HELP.", o.escape_ascii()).into());
         }
@@ -108,6 +112,8 @@ fn command(_: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome 
 
 // ---- CONFIG -------------------------------------------------------------------------------------------------------
 
+/// Bytes of a request and of an argument that can always be sent.
+const MEMORY_MIN: usize = 1 << 20;
 /// Milliseconds that a script may be given.
 const SCRIPT_MS_MAX: u64 = 86_400_000;
 
@@ -158,7 +164,14 @@ fn config(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
         o if is(o, "SET") && args.len() > 3 && args.len().is_multiple_of(2) => {
             let mut change = Change::of((*s.shared.settings()).clone());
             for at in (2..args.len()).step_by(2) {
-                set(&s.shared, &mut change, args.get(at), args.get(at + 1))?;
+                let name = args.get(at);
+                if (2..at).step_by(2).any(|before| args.get(before).eq_ignore_ascii_case(name)) {
+                    let shown = name.escape_ascii();
+                    let why =
+                        format!("ERR CONFIG SET failed (possibly related to argument '{shown}') - duplicate parameter");
+                    return Err(why.into());
+                }
+                set(&s.shared, &mut change, name, args.get(at + 1))?;
             }
             change.carry_out(&s.shared);
             super::keep::note(&s.shared, (2..args.len()).step_by(2).map(|at| args.get(at)));
@@ -169,6 +182,8 @@ fn config(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
             reply.ok();
         }
         o if is(o, "RESETSTAT") => reply.ok(),
+        o if is(o, "HELP") => super::help::help("config", reply),
+        o if is(o, "SET") && args.len() > 3 => return Err(SYNTAX.into()),
         o if is(o, "GET") || is(o, "SET") => {
             let name = o.to_ascii_lowercase();
             return Err(format!("ERR wrong number of arguments for 'config|{}' command", name.escape_ascii()).into());
@@ -233,31 +248,26 @@ impl Change {
 pub(super) fn set(shared: &Shared, change: &mut Change, name: &[u8], value: &[u8]) -> Outcome {
     let shown = name.to_ascii_lowercase().escape_ascii().to_string();
     let bad = |why: &str| format!("ERR CONFIG SET failed (possibly related to argument '{shown}') - {why}");
-    let number = || bytes(value).ok_or_else(|| bad("argument must be a memory value"));
-    let count = || {
-        let count = crate::request::number(value).filter(|count| (0..=i64::from(i32::MAX)).contains(count));
-        Ok::<_, String>(count.ok_or_else(|| bad("argument must be between 0 and 2147483647 inclusive"))? as u32)
+    // Less would end the connection that could make it more.
+    let memory = || {
+        let bytes = bytes(value).ok_or_else(|| bad("argument must be a memory value"))?;
+        let fits = Some(bytes).filter(|bytes| (MEMORY_MIN..=i64::MAX as usize).contains(bytes));
+        fits.ok_or_else(|| bad(&format!("argument must be between {MEMORY_MIN} and {} inclusive", i64::MAX)))
     };
-    let whole = |least: i64, most: i64| {
+    let signed = |least: i64, most: u64| {
         let number = crate::request::number(value).ok_or_else(|| bad("argument couldn't be parsed into an integer"))?;
-        let fits = Some(number).filter(|number| (least..=most).contains(number));
-        Ok::<_, String>(
-            fits.ok_or_else(|| bad(&format!("argument must be between {least} and {most} inclusive")))? as u64
-        )
+        let fits = number >= least && (number < 0 || number as u64 <= most);
+        let why = || bad(&format!("argument must be between {least} and {most} inclusive"));
+        if fits { Ok(number) } else { Err(why()) }
     };
+    let whole = |least: i64, most: u64| signed(least, most).map(|number| number as u64);
     let changed = &mut change.settings;
     match &name.to_ascii_lowercase()[..] {
         b"maxclients" => {
-            let most =
-                crate::request::number(value).and_then(|count| u32::try_from(count).ok()).filter(|count| *count > 0);
-            changed.connections =
-                most.ok_or_else(|| bad("argument must be between 1 and 4294967295 inclusive"))? as usize;
+            changed.connections = whole(1, u32::MAX.into())? as usize;
         }
         b"lua-time-limit" | b"busy-reply-threshold" => {
-            let ms = crate::request::number(value).and_then(|ms| u64::try_from(ms).ok());
-            let ms = ms.filter(|ms| (1..=SCRIPT_MS_MAX).contains(ms));
-            let ms = ms.ok_or_else(|| bad("argument must be between 1 and 86400000 inclusive"))?;
-            changed.script_time = Duration::from_millis(ms);
+            changed.script_time = Duration::from_millis(whole(1, SCRIPT_MS_MAX)?);
         }
         b"maxmemory-policy" => {
             let policy = std::str::from_utf8(value).ok().and_then(Eviction::named);
@@ -267,34 +277,29 @@ pub(super) fn set(shared: &Shared, change: &mut Change, name: &[u8], value: &[u8
                 policy.ok_or_else(|| bad(&format!("argument(s) must be one of the following: {all}")))?;
         }
         b"maxmemory-samples" => {
-            let samples = crate::request::number(value).filter(|samples| (1..=64).contains(samples));
-            changed.samples = samples.ok_or_else(|| bad("argument must be between 1 and 64 inclusive"))? as usize;
+            changed.samples = whole(1, 64)? as usize;
         }
-        b"lfu-decay-time" => changed.lfu_decay_minutes = count()?,
-        b"lfu-log-factor" => changed.lfu_log_factor = count()?,
+        b"lfu-decay-time" => changed.lfu_decay_minutes = whole(0, i32::MAX as u64)? as u32,
+        b"lfu-log-factor" => changed.lfu_log_factor = whole(0, i32::MAX as u64)? as u32,
         b"notify-keyspace-events" => changed.notify = Notify::parse(value).map_err(bad)?,
-        b"proto-max-bulk-len" => changed.argument = number()?.max(1 << 20),
-        b"client-query-buffer-limit" => changed.request = number()?.max(1 << 20),
+        b"proto-max-bulk-len" => changed.argument = memory()?,
+        b"client-query-buffer-limit" => changed.request = memory()?,
         b"client-output-buffer-limit" => set_output_limits(value, &mut changed.subscriber).map_err(bad)?,
-        b"timeout" => changed.idle = Duration::from_secs(number()? as u64),
+        b"timeout" => changed.idle = Duration::from_secs(whole(0, i32::MAX as u64)?),
         b"slowlog-log-slower-than" => {
-            let micros = crate::request::number(value).filter(|micros| *micros >= -1);
-            let micros = micros.ok_or_else(|| bad("argument must be between -1 and 9223372036854775807 inclusive"))?;
-            change.slower = Some(micros);
+            change.slower = Some(signed(-1, i64::MAX as u64)?);
         }
         b"slowlog-max-len" => {
-            let len = crate::request::number(value).and_then(|len| u64::try_from(len).ok());
-            let len = len.ok_or_else(|| bad("argument must be between 0 and 9223372036854775807 inclusive"))?;
-            change.slow_max = Some(len.min(LEN_MAX));
+            change.slow_max = Some(whole(0, LEN_MAX)?);
         }
-        b"acllog-max-len" => change.acl_log_max = Some(whole(0, i64::MAX)?.min(crate::acl_log::LEN_MAX)),
-        b"latency-monitor-threshold" => change.latency_threshold = Some(whole(0, i64::MAX)?),
+        b"acllog-max-len" => change.acl_log_max = Some(whole(0, crate::acl_log::LEN_MAX)?),
+        b"latency-monitor-threshold" => change.latency_threshold = Some(whole(0, i64::MAX as u64)?),
         b"latency-tracking" => match value {
             o if is(o, "yes") => change.latency_counts = Some(true),
             o if is(o, "no") => change.latency_counts = Some(false),
             _ => return Err(bad("argument must be 'yes' or 'no'").into()),
         },
-        b"tracking-table-max-keys" => change.tracked_keys_max = Some(whole(1, KEYS_MAX as i64)?),
+        b"tracking-table-max-keys" => change.tracked_keys_max = Some(whole(1, KEYS_MAX)?),
         b"requirepass" => {
             change.password = Some(std::str::from_utf8(value).map_err(|_| bad("it is no text"))?.to_owned());
         }
@@ -401,6 +406,7 @@ fn slow_log(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome
             log.reset();
             reply.ok();
         }
+        (b"help", 2) => super::help::help("slowlog", reply),
         _ => {
             let what = args.get(1).escape_ascii();
             return Err(
@@ -413,15 +419,34 @@ fn slow_log(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome
 
 // ---- INFO -------------------------------------------------------------------------------------------------------
 
+/// Whether a section is asked for.
+fn is_wanted(args: &Arguments<'_>, section: &str) -> bool {
+    let every = |arg| ["all", "default", "everything"].iter().any(|all| is(arg, all));
+    args.len() == 1 || args.from(1).any(|arg| is(arg, section) || every(arg))
+}
+
+/// Waits until keys are counted: in a transaction, or a script, it does not.
+pub(super) static INFO: Command = Command {
+    form: Form { name: "info", arity: -1, flags: DANGEROUS, keys: KeysAt::None },
+    run: Run::Await(|s, args, since, reply| {
+        let wanted = is_wanted(args, "keyspace") && s.deferred.is_none();
+        if wanted && !crate::info::is_counted(&s.shared, since) {
+            return Ok(WaitLimit::For(Duration::from_millis(2 * crate::info::COUNT_MS)));
+        }
+        tell_info(&s.shared, args, wanted, reply);
+        Ok(WaitLimit::Enough)
+    }),
+};
+
 fn info(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
-    let wanted = |section: &str| {
-        let all =
-            args.len() == 1 || args.from(1).any(|arg| ["all", "default", "everything"].iter().any(|all| is(arg, all)));
-        all || args.from(1).any(|arg| is(arg, section))
-    };
+    tell_info(&s.shared, args, false, reply);
+    Ok(())
+}
+
+fn tell_info(shared: &Shared, args: &Arguments<'_>, counted: bool, reply: &mut Reply) {
     let mut text = String::new();
-    for (name, lines) in crate::info::sections(&s.shared) {
-        if wanted(name) {
+    for (name, lines) in crate::info::sections(shared, counted) {
+        if is_wanted(args, name) {
             let mut title = name.to_owned();
             title[..1].make_ascii_uppercase();
             if !text.is_empty() {
@@ -432,7 +457,6 @@ fn info(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
         }
     }
     reply.verbatim(&text);
-    Ok(())
 }
 
 // ---- ACL --------------------------------------------------------------------------------------------------------
@@ -497,6 +521,7 @@ fn acl(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
             reply.bulk(&password.as_bytes()[..digits]);
         }
         (b"save" | b"load", 2) => reply.ok(), // they are always saved
+        (b"help", 2) => super::help::help("acl", reply),
         (b"log", 2 | 3) => return super::acl_log::log(s, args, reply),
         (b"dryrun", 4..) => return super::acl_log::dry_run(s, args, reply),
         _ => {

@@ -13,6 +13,7 @@ use tokio::sync::Notify;
 
 use super::ended::outcome_of;
 use super::messages::deliver;
+use crate::client::{Blocked, Unblock};
 use crate::clock::now;
 use crate::command::{Ask, Timeout, WaitLimit};
 use crate::data::stored;
@@ -25,6 +26,7 @@ use crate::waiters::Waiting;
 
 /// Bytes that may be sent while one waits.
 const AHEAD: usize = 1 << 20;
+const UNBLOCKED: &str = "UNBLOCKED client unblocked via CLIENT UNBLOCK";
 const NOTHING: [&[u8]; 3] = [b"*-1\r\n", b"$-1\r\n", b"_\r\n"];
 
 /// Runs request `at` until it has found something, its time is over, or its client is gone.
@@ -54,6 +56,8 @@ pub(super) async fn wait(
     let waiting = thread.shared.waiters.register(keys);
     let until = wait_limit.map(|wait_limit| tokio::time::Instant::now() + wait_limit);
     let most = parts.input.len() + AHEAD;
+    let client = parts.session.client.clone();
+    let blocked = Blocked::of(&client.wait);
     loop {
         waiting.again();
         parts.mark = parts.reply.len();
@@ -75,13 +79,18 @@ pub(super) async fn wait(
         parts.session.waited = true;
         waiting.found_nothing();
         parts.reply.truncate(mark);
+        blocked.begin();
         let next = rest(&mut parts, most, stream, thread, &waiting, until).await;
         // What was in front of it may have gone, and messages come.
         parts.mark = parts.reply.len();
         match next {
             Next::Look => {}
-            Next::Answer => {
+            Next::Answer | Next::Unblocked(Unblock::Timeout) => {
                 parts.reply.null_array();
+                break;
+            }
+            Next::Unblocked(Unblock::Error) => {
+                outcome_of(&mut parts.reply, parts.mark, Err(UNBLOCKED.into()), thread);
                 break;
             }
             Next::End => {
@@ -109,6 +118,8 @@ pub(super) async fn read(
     let reading = thread.shared.readers.register(keys, streams::group(&args));
     let most = parts.input.len() + AHEAD;
     parts.session.since = Since::of(reading.number());
+    let client = parts.session.client.clone();
+    let blocked = Blocked::of(&client.wait);
     let mut told = false;
     loop {
         reading.again();
@@ -127,13 +138,18 @@ pub(super) async fn read(
         let goes = parts.session.since.ends.map(|ends| Duration::from_millis(ends.saturating_sub(now()) + 1));
         let goes = goes.and_then(|left| tokio::time::Instant::now().checked_add(left));
         let first = until.into_iter().chain(goes).min();
+        blocked.begin();
         let next = rest(&mut parts, most, stream, thread, &reading, first).await;
         parts.mark = parts.reply.len();
         match next {
             Next::Look => told = true,
             Next::Answer if first != until => {}
-            Next::Answer => {
+            Next::Answer | Next::Unblocked(Unblock::Timeout) => {
                 parts.reply.null_array();
+                break;
+            }
+            Next::Unblocked(Unblock::Error) => {
+                outcome_of(&mut parts.reply, parts.mark, Err(UNBLOCKED.into()), thread);
                 break;
             }
             Next::End => {
@@ -161,6 +177,8 @@ pub(super) async fn ask_again(
     let began = tokio::time::Instant::now();
     let waiting = thread.shared.waiters.register(Vec::new());
     let most = parts.input.len() + AHEAD;
+    let client = parts.session.client.clone();
+    let blocked = Blocked::of(&client.wait);
     let mut since = None;
     loop {
         parts.mark = parts.reply.len();
@@ -177,19 +195,36 @@ pub(super) async fn ask_again(
             }
         };
         let now = tokio::time::Instant::now();
-        if until.is_some_and(|until| until <= now) {
+        // It is answered with what there is.
+        if until.is_some_and(|until| until <= now) || client.wait.how() == Some(Unblock::Timeout) {
             break;
         }
         parts.reply.truncate(mark);
-        waiting.found_nothing();
+        // The others wait for a moment, and not for what their client has asked for: they are not blocked.
+        if matches!(command_name(&parts, at), "wait" | "waitaof") {
+            waiting.found_nothing();
+            blocked.begin();
+        }
         let next = now + LOOK;
         let next = rest(&mut parts, most, stream, thread, &waiting, Some(until.map_or(next, |until| until.min(next))));
-        if matches!(next.await, Next::End) {
-            parts.session.closing = true;
-            break;
+        match next.await {
+            Next::End => {
+                parts.session.closing = true;
+                break;
+            }
+            Next::Unblocked(Unblock::Error) => {
+                let mark = parts.reply.len();
+                outcome_of(&mut parts.reply, mark, Err(UNBLOCKED.into()), thread);
+                break;
+            }
+            Next::Look | Next::Answer | Next::Unblocked(Unblock::Timeout) => {}
         }
     }
     parts
+}
+
+fn command_name(parts: &Parts, at: usize) -> &'static str {
+    parts.commands.get(at).copied().flatten().map_or("", |(_, command)| command.name)
 }
 
 /// A place among those that wait.
@@ -223,6 +258,8 @@ enum Next {
     Look,
     /// The time is over.
     Answer,
+    /// By `CLIENT UNBLOCK`.
+    Unblocked(Unblock),
     /// The client is gone.
     End,
 }
@@ -257,8 +294,13 @@ async fn until_there_is_something(
         if let Some(next) = send(parts, stream, thread, waiting, until).await {
             return next;
         }
+        if let Some(how) = client.wait.how() {
+            return Next::Unblocked(how);
+        }
         tokio::select! {
             () = waiting.notify().notified() => return Next::Look,
+            // What it was told is looked at above; an old notification says nothing.
+            () = client.wait.told() => {}
             () = end(until) => return Next::Answer,
             heard = hear(stream, thread, &client, &mut parts.input) => match heard {
                 // A client that sends on and on while it waits is not worth the memory.

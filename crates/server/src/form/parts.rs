@@ -12,6 +12,7 @@ const ACL: Parts = &[
     ("dryrun", -4),
     ("genpass", -2),
     ("getuser", 3),
+    ("help", 2),
     ("list", 2),
     ("load", 2),
     ("log", -2),
@@ -24,6 +25,7 @@ const CLIENT: Parts = &[
     ("caching", 3),
     ("getname", 2),
     ("getredir", 2),
+    ("help", 2),
     ("id", 2),
     ("info", 2),
     ("kill", -3),
@@ -36,11 +38,12 @@ const CLIENT: Parts = &[
     ("setname", 3),
     ("tracking", -3),
     ("trackinginfo", 2),
+    ("unblock", -3),
     ("unpause", 2),
 ];
 const COMMAND: Parts =
-    &[("count", 2), ("docs", -2), ("getkeys", -4), ("getkeysandflags", -4), ("info", -2), ("list", -2)];
-const CONFIG: Parts = &[("get", -3), ("resetstat", 2), ("rewrite", 2), ("set", -4)];
+    &[("count", 2), ("docs", -2), ("getkeys", -4), ("getkeysandflags", -4), ("help", 2), ("info", -2), ("list", -2)];
+const CONFIG: Parts = &[("get", -3), ("help", 2), ("resetstat", 2), ("rewrite", 2), ("set", -4)];
 const FUNCTION: Parts = &[
     ("delete", 3),
     ("dump", 2),
@@ -59,7 +62,7 @@ const OBJECT: Parts = &[("encoding", 3), ("freq", 3), ("help", 2), ("idletime", 
 const PUBSUB: Parts =
     &[("channels", -2), ("help", 2), ("numpat", 2), ("numsub", -2), ("shardchannels", -2), ("shardnumsub", -2)];
 const SCRIPT: Parts = &[("debug", 3), ("exists", -3), ("flush", -2), ("help", 2), ("kill", 2), ("load", 3)];
-const SLOWLOG: Parts = &[("get", -2), ("len", 2), ("reset", 2)];
+const SLOWLOG: Parts = &[("get", -2), ("help", 2), ("len", 2), ("reset", 2)];
 const XGROUP: Parts =
     &[("create", -5), ("createconsumer", 5), ("delconsumer", 5), ("destroy", 4), ("help", 2), ("setid", -5)];
 const XINFO: Parts = &[("consumers", 4), ("groups", 3), ("help", 2), ("stream", -3)];

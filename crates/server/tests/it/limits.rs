@@ -129,7 +129,7 @@ fn a_wrong_shutdown_does_not_shut_down() {
         assert_eq!(client.say(line).error(), "ERR syntax error", "{line}");
     }
     assert_eq!(client.say("SHUTDOWN ABORT").error(), "ERR No shutdown in progress.");
-    for count in ["0", "-1", "1k", "4294967296"] {
+    for count in ["0", "-1", "4294967296"] {
         let said = client.ask(&["CONFIG", "SET", "maxclients", count]);
         assert!(said.error().contains("must be between 1 and 4294967295"), "{count}: {said:?}");
     }
