@@ -10,9 +10,12 @@
 //! Transactions of clients go by the map in memory. It changes only while the gate is closed ([`remove`](crate::remove)), with a transaction that is alone inside: none of
 //! the others runs beside the change, and none has to read the map from the store.
 
+use std::collections::VecDeque;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
+
+use parking_lot::Mutex;
 
 use crate::data::{DATABASES, StoreRecord, stored};
 use crate::engine::{Engine, Error, Result, Tx};
@@ -108,10 +111,23 @@ pub(crate) fn put(tx: &mut dyn Tx, seed: u64, map: DatabaseMap) -> Result<()> {
     StoreRecord { map, ..record }.put(tx)
 }
 
+/// Swaps of a number that are remembered.
+const LED: usize = 256;
+
+/// To which databases of the store a number has led.
+#[derive(Debug)]
+struct Led {
+    /// How many are forgotten.
+    before: u64,
+    last: VecDeque<u8>,
+}
+
 /// The map of a server that runs.
 #[derive(Debug)]
 pub(crate) struct Databases {
     now: AtomicU64,
+    /// Of each number, to which databases of the store it has led, the last of them last.
+    led: Mutex<[Led; DATABASES as usize]>,
     /// What the transaction that is alone inside the gate has made of it, and whether there is such a transaction.
     next: AtomicU64,
     may_change: AtomicBool,
@@ -119,7 +135,8 @@ pub(crate) struct Databases {
 
 impl Databases {
     pub(crate) fn new(map: DatabaseMap) -> Self {
-        Self { now: map.0.into(), next: map.0.into(), may_change: false.into() }
+        let led = std::array::from_fn(|number| Led { before: 0, last: VecDeque::from([map.of(number as u8)]) });
+        Self { now: map.0.into(), led: Mutex::new(led), next: map.0.into(), may_change: false.into() }
     }
 
     /// By which a transaction goes that is inside the gate.
@@ -155,7 +172,44 @@ impl Databases {
 
     /// All transactions go by this one from now on.
     pub(crate) fn adopt(&self, map: DatabaseMap) {
+        let before = self.now();
         self.now.store(map.0, SeqCst);
+        // Counted behind that: a number that is read before the map is never newer than the map.
+        let mut led = self.led.lock();
+        for (number, led) in (0..).zip(led.iter_mut()).filter(|(number, _)| before.of(*number) != map.of(*number)) {
+            led.last.push_back(map.of(number));
+            if led.last.len() > LED {
+                led.last.pop_front();
+                led.before += 1;
+            }
+        }
+    }
+
+    /// How often a number has come to lead to another database.
+    pub(crate) fn swaps(&self, number: u8) -> u64 {
+        self.led.lock().get(usize::from(number)).map_or(0, |led| led.before + led.last.len() as u64)
+    }
+
+    /// Whether a key that was watched when there were so many swaps of its number may be another one since: as in Redis it is, if one of the databases had it.
+    pub(crate) fn is_swapped(&self, tx: &dyn Tx, numbered: &[u8], seen: Seen, swaps: u64) -> Result<bool> {
+        let Some((number, key)) = numbered.split_first() else { return Ok(false) };
+        let databases: Vec<u8> = {
+            let led = self.led.lock();
+            let Some(Led { before, last }) = led.get(usize::from(*number)) else { return Ok(false) };
+            if before + last.len() as u64 == swaps {
+                return Ok(false);
+            }
+            if seen.is_some() || swaps <= *before {
+                return Ok(true);
+            }
+            last.iter().skip((swaps - before - 1) as usize).copied().collect()
+        };
+        for database in databases {
+            if tx.version(&stored(database, key))?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 }
 
@@ -173,6 +227,17 @@ mod tests {
         assert_eq!((map.key(b"\x03key"), map.numbered(b"\0key")), (b"\0key".to_vec(), b"\x03key".to_vec()));
         assert_eq!(map.swapped(4, 4), map);
         assert_eq!(map.swapped(15, 3).swapped(0, 15), DatabaseMap::default());
+    }
+
+    #[test]
+    fn swaps_of_a_number_are_counted() {
+        let databases = Databases::new(DatabaseMap::default());
+        let [zero, two] = [0, 2].map(|number| databases.swaps(number));
+        (0..2).for_each(|_| databases.adopt(databases.now().swapped(0, 1)));
+        assert_eq!((databases.swaps(0), databases.swaps(1), databases.swaps(2)), (zero + 2, zero + 2, two));
+        (0..1000).for_each(|_| databases.adopt(databases.now().swapped(0, 1)));
+        assert_eq!(databases.swaps(0), zero + 1002);
+        assert!(databases.led.lock().iter().all(|led| led.last.len() <= LED));
     }
 
     #[test]

@@ -25,6 +25,7 @@ use crate::failpoints::Step;
 use crate::latency::event;
 use crate::shared::Shared;
 use crate::touching::Touched;
+use crate::tracking::Author;
 
 /// Keys that go in one transaction, at most.
 const AT_ONCE: usize = 128;
@@ -302,7 +303,7 @@ fn remove(shared: &Shared, policy: Eviction, found: &[Candidate], most: u64) -> 
     if let Some(ticket) = ticket {
         ticket.tell();
     }
-    shared.tell_touched(Touched::Keys(gone.clone()), 0);
+    shared.tell_touched(Touched::Keys(gone.clone()), &Author::default());
     if shared.readers.any_of_group() {
         gone.iter().for_each(|key| shared.readers.wake(&shared.databases.now().numbered(key)));
     }

@@ -1,6 +1,6 @@
 //! Requests of one connection that run in one transaction: a pipelined batch, or what stands between `MULTI` and `EXEC`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::apart::is_apart;
@@ -76,6 +76,8 @@ pub(crate) struct Job {
     /// What was in the reply before, and which database was used.
     base: usize,
     db: u8,
+    /// The version of the protocol was 3.
+    three: bool,
     /// It takes too long for a thread that serves others, or has to wait.
     heavy: bool,
     /// Clients that wait were told of it.
@@ -89,8 +91,8 @@ pub(crate) struct Job {
 
 impl Job {
     /// Requests `from..to` of a batch.
-    pub(crate) fn batch(parts: Parts, requests: std::ops::Range<usize>) -> Self {
-        let (base, db) = (parts.reply.len(), parts.session.db);
+    pub(crate) fn batch(mut parts: Parts, requests: std::ops::Range<usize>) -> Self {
+        let (base, db, three) = (parts.reply.len(), parts.session.db, parts.reply.three);
         let from = requests.start;
         let heavy = parts.heavy == Some(from);
         // What is known to be heavy is alone, and those before it do not wait for it.
@@ -98,7 +100,7 @@ impl Job {
             Some(at) if at >= from => requests.end.min(at.max(from + 1)),
             _ => requests.end,
         };
-        note_reads(&parts, from..to, false);
+        note_reads(&mut parts, from..to, false);
         Self {
             parts,
             from,
@@ -109,6 +111,7 @@ impl Job {
             exec: None,
             base,
             db,
+            three,
             heavy,
             woken: false,
             prefetched: false,
@@ -128,7 +131,8 @@ impl Job {
         let watched = std::mem::take(&mut parts.session.watched);
         parts.session.deferred = Some(Vec::new());
         let (base, db, to) = (parts.reply.len(), parts.session.db, parts.batch.len());
-        note_reads(&parts, 0..to, true);
+        let three = parts.reply.three;
+        note_reads(&mut parts, 0..to, true);
         Self {
             parts,
             from: 0,
@@ -139,6 +143,7 @@ impl Job {
             exec: Some(watched),
             base,
             db,
+            three,
             heavy: to > QUEUED,
             woken: false,
             prefetched: false,
@@ -267,15 +272,15 @@ impl Job {
         if let Some(ticket) = self.ticket.take() {
             ticket.tell();
         }
-        let session = &mut self.parts.session;
-        if !session.tracking.due.is_empty() {
-            let shared = session.shared.clone();
-            shared.cut_off(session.tracking.note_due(|| shared.settings().subscriber));
-        }
         if self.parts.session.shared.tracking.any() && self.touched != Touched::Told && self.changes() {
             let touched = std::mem::replace(&mut self.touched, Touched::Told);
             let session = &self.parts.session;
-            session.shared.tell_touched(touched, session.client.id);
+            session.shared.tell_touched(touched, &session.tracking.author());
+        }
+        // Behind what it has changed itself: that takes a moment which was noted before.
+        let Session { shared, tracking, .. } = &mut self.parts.session;
+        if !tracking.due.is_empty() {
+            shared.cut_off(tracking.note_due(|| shared.settings().subscriber));
         }
     }
 
@@ -290,9 +295,13 @@ impl Job {
             return;
         }
         let groups = shared.readers.any_of_group();
-        let wake = |key: &[u8]| {
-            shared.waiters.wake(key);
-            shared.readers.wake(key);
+        // Each key once: of one that waits longest and finds something there the next learns, when there may be more.
+        let mut woken = BTreeSet::new();
+        let mut wake = |key: &[u8]| {
+            if woken.insert(key.to_vec()) {
+                shared.waiters.wake(key);
+                shared.readers.wake(key);
+            }
         };
         let mut db = self.db;
         for at in self.from..self.done {
@@ -308,13 +317,13 @@ impl Job {
 }
 
 /// Notes the keys that a client is about to read, if it is to be told of their changes. `whole` is what stands between `MULTI` and `EXEC`.
-fn note_reads(parts: &Parts, requests: std::ops::Range<usize>, whole: bool) {
+fn note_reads(parts: &mut Parts, requests: std::ops::Range<usize>, whole: bool) {
     if !parts.session.shared.failpoints.skips(Step::NotedFirst) {
         note_keys(parts, requests, whole);
     }
 }
 
-fn note_keys(parts: &Parts, requests: std::ops::Range<usize>, whole: bool) {
+fn note_keys(parts: &mut Parts, requests: std::ops::Range<usize>, whole: bool) {
     let Some(mode) = parts.session.tracking.mode().filter(|mode| !mode.broadcast) else { return };
     let (mut said, mut keys) = (parts.session.tracking.said, Vec::new());
     for at in requests {
@@ -332,16 +341,18 @@ fn note_keys(parts: &Parts, requests: std::ops::Range<usize>, whole: bool) {
         }
         said &= whole;
     }
-    if !keys.is_empty() {
-        let shared = &parts.session.shared;
-        shared.cut_off(parts.session.tracking.note(keys.into_iter(), || shared.settings().subscriber));
-    }
+    let Session { shared, tracking, .. } = &mut parts.session;
+    shared.cut_off(tracking.note(&keys, || shared.settings().subscriber));
 }
 
 impl Work for Job {
     fn attempt(&mut self, tx: &mut dyn Tx) -> engine::Result<()> {
         self.parts.reply.truncate(self.base);
         self.parts.session.db = self.db;
+        if self.exec.is_some() {
+            // `HELLO` may have changed it in an attempt before.
+            self.parts.reply.three = self.three;
+        }
         self.forget_deferred();
         self.parts.session.script.begin();
         self.parts.session.tracking.due.clear();
@@ -357,9 +368,13 @@ impl Work for Job {
         if let Some(watched) = &self.exec {
             for (key, seen) in watched.iter().filter(|_| !failpoints.skips(Step::Watched)) {
                 let now = databases.seen(tx, key)?;
+                let forgets = failpoints.skips(Step::SeenDatabase);
                 let version = |seen: &Seen| seen.map(|(version, _)| version);
-                let is_same = now == *seen || failpoints.skips(Step::SeenDatabase) && version(&now) == version(seen);
-                if !is_same {
+                let is_same = now == *seen || forgets && version(&now) == version(seen);
+                let swaps = key.first().and_then(|number| self.parts.session.watched_swaps.get(number));
+                let all = &self.parts.session.shared.databases;
+                let is_swapped = swaps.map_or(Ok(false), |swaps| all.is_swapped(tx, key, *seen, *swaps))? && !forgets;
+                if is_swapped || !is_same {
                     self.parts.reply.null_array();
                     self.done = self.to;
                     self.touched = Touched::Keys(Vec::new());

@@ -33,6 +33,8 @@ pub(crate) struct Session {
     pub(crate) multi: Option<Queued>,
     /// Keys, with the number of their database in front, and what they were.
     pub(crate) watched: BTreeMap<Vec<u8>, Seen>,
+    /// Of the databases of these, by their numbers, how many swaps there were before.
+    pub(crate) watched_swaps: BTreeMap<u8, u64>,
     /// The connection ends when its replies are written.
     pub(crate) closing: bool,
     pub(crate) replies: Replies,
@@ -101,6 +103,7 @@ impl Session {
             users,
             multi: None,
             watched: BTreeMap::new(),
+            watched_swaps: BTreeMap::new(),
             closing: false,
             replies,
             waited: false,

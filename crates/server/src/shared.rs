@@ -33,7 +33,7 @@ use crate::scripts::{End, Scripts};
 use crate::slowlog::SlowLog;
 use crate::topic::Of;
 use crate::touching::Touched;
-use crate::tracking::Trackers;
+use crate::tracking::{Author, Trackers};
 use crate::users::Users;
 use crate::waiters::Waiters;
 use crate::work::Elsewhere;
@@ -204,8 +204,8 @@ impl Shared {
         clients.iter().for_each(|client| self.pubsub.cut_off(client));
     }
 
-    /// A transaction is committed that has changed these keys, `by` this client, or by 0.
-    pub(crate) fn tell_touched(&self, touched: Touched, by: u64) {
+    /// A transaction is committed that has changed these keys.
+    pub(crate) fn tell_touched(&self, touched: Touched, by: &Author<'_>) {
         // Behind the commit: see `tracking`.
         if !self.tracking.any() {
             return;

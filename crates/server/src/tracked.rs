@@ -1,4 +1,4 @@
-//! Tells clients that [are told](crate::tracking) of keys which of these have expired.
+//! Tells clients that [are told](crate::tracking) of keys which of these have expired, and which are noted no longer because there are too many.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +25,11 @@ pub(crate) async fn run(shared: Arc<Shared>) {
             shared.tracking.expire(now(), limit)
         });
         followed = follows;
+        // `tracking-table-max-keys` may be less than before.
+        while let Some(too_slow) = shared.tracking.shrink(limit) {
+            shared.cut_off(too_slow);
+            tokio::task::yield_now().await;
+        }
         tokio::time::sleep(PAUSE).await;
     }
 }

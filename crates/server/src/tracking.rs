@@ -7,10 +7,11 @@
 //!
 //! **A client that has read a value and was told nothing may use it.** Of a read and a write on different threads one takes the table's lock first. If it is the read: the write finds the note. If it is the
 //! write: it was committed before, and the read's transaction, which begins behind its note, sees what it wrote. A read whose transaction is run again sees no less, and if its note was taken away meanwhile,
-//! what took it has told the client. That is written behind the answer ([`Inbox`](crate::client::Inbox)), so it is not taken for news of an older value. A write whose transaction began when no client was told
+//! what took it has told the client, unless that was its own commit and it is not told of those (`NOLOOP`): that leaves the notes which were made for the same transaction. What is told is written behind the answer ([`Inbox`](crate::client::Inbox)), so it is not taken for news of an older value. A write whose transaction began when no client was told
 //! anything, and that finds one behind its commit, does not know its keys any more: it tells all clients to forget all. A key that expires changes in no transaction: when a command reads one, its note
 //! says when it is to expire, and the client is told then.
 
+use std::borrow::Cow;
 use std::collections::btree_map::Entry as At;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -31,6 +32,8 @@ const KEYS: u64 = 1_000_000;
 pub(crate) const KEYS_MAX: u64 = 100_000_000;
 /// Notes of clients for each of these, at most.
 const CLIENTS: u64 = 16;
+/// Notes that are forgotten under one lock to make room, besides twice as many as were made.
+const STEP: usize = 128;
 /// Prefixes of one client: every write compares them.
 pub(crate) const PREFIXES: usize = 1000;
 
@@ -91,6 +94,15 @@ struct Note {
     due: Option<u64>,
 }
 
+/// Whose change it is.
+#[derive(Default)]
+pub(crate) struct Author<'r> {
+    /// 0 if it is no client's.
+    pub(crate) client: u64,
+    /// Keys that were noted for the same transaction, if it is not told of its own changes.
+    pub(crate) read: Cow<'r, BTreeSet<Name>>,
+}
+
 /// Clients that have read too little of what they were told: they are to end.
 pub(crate) type TooSlow = Vec<Arc<Client>>;
 
@@ -144,12 +156,19 @@ impl Table {
         Some((key, note))
     }
 
-    /// Tells those that have read a key.
-    fn tell_of(&mut self, key: &[u8], by: u64, teller: &mut Teller) {
+    /// Tells those that have read a key. One whose own change that is, and which is not told of it, keeps its note if it has read the key in the same transaction.
+    fn tell_of(&mut self, key: &[u8], by: &Author<'_>, teller: &mut Teller) {
         let Some((key, note)) = self.forget(key) else { return };
+        let is_quiet = |id: u64| id == by.client && self.clients.get(&id).is_some_and(|one| one.no_loop);
+        if by.read.contains(&key) && note.clients.contains(&by.client) && is_quiet(by.client) {
+            self.keys.insert(key.clone(), Note { clients: BTreeSet::from([by.client]), due: None });
+            self.items += 1;
+        }
         let keys: Arc<[Name]> = Arc::new([key]);
         for id in note.clients {
-            if let Some(tracked) = self.clients.get(&id).filter(|one| !(one.broadcast || one.no_loop && id == by)) {
+            if let Some(tracked) =
+                self.clients.get(&id).filter(|one| !(one.broadcast || one.no_loop && id == by.client))
+            {
                 teller.tell(tracked, Item::Changed(Some(keys.clone())));
             }
         }
@@ -172,13 +191,20 @@ impl Table {
         }
     }
 
-    /// Forgets notes until there are not too many; those who made them are told.
-    fn make_room(&mut self, keys_max: u64, teller: &mut Teller) {
-        while self.keys.len() as u64 > keys_max || self.items > keys_max.saturating_mul(CLIENTS) {
+    fn is_too_large(&self, keys_max: u64) -> bool {
+        self.keys.len() as u64 > keys_max || self.items > keys_max.saturating_mul(CLIENTS)
+    }
+
+    /// Forgets notes until there are not too many, or so many are forgotten; those who made them are told.
+    fn make_room(&mut self, keys_max: u64, at_most: usize, teller: &mut Teller) {
+        for _ in 0..at_most {
+            if !self.is_too_large(keys_max) {
+                return;
+            }
             let from = self.hand.take().map_or(Bound::Unbounded, Bound::Excluded);
             let next = self.keys.range::<Name, _>((from, Bound::Unbounded)).next();
             let Some(next) = next.or_else(|| self.keys.first_key_value()).map(|(key, _)| key.clone()) else { return };
-            self.tell_of(&next, 0, teller);
+            self.tell_of(&next, &Author::default(), teller);
             self.hand = Some(next);
         }
     }
@@ -202,8 +228,8 @@ impl Trackers {
         self.begun.notified().await;
     }
 
-    /// Keys, as they are in the store, that a transaction has changed which is committed now; `by` this client, or 0. Of all databases, as in Redis.
-    pub(crate) fn changed(&self, stored: &[Vec<u8>], by: u64, limit: SubscriberLimit) -> TooSlow {
+    /// Keys, as they are in the store, that a transaction has changed which is committed now. Of all databases, as in Redis.
+    pub(crate) fn changed(&self, stored: &[Vec<u8>], by: &Author<'_>, limit: SubscriberLimit) -> TooSlow {
         let mut names: Vec<Name> = Vec::with_capacity(stored.len());
         let mut seen = BTreeSet::new();
         for key in stored.iter().filter_map(|key| key.get(1..)) {
@@ -213,18 +239,31 @@ impl Trackers {
         }
         let (mut teller, mut table) = (Teller::new(limit), self.table.lock());
         names.iter().for_each(|name| table.tell_of(name, by, &mut teller));
-        table.broadcast(&names, by, &mut teller);
+        table.broadcast(&names, by.client, &mut teller);
         teller.too_slow
     }
 
     /// Nothing is as it was.
     pub(crate) fn all_changed(&self, limit: SubscriberLimit) -> TooSlow {
         let (mut teller, mut table) = (Teller::new(limit), self.table.lock());
-        table.keys.clear();
-        table.due.clear();
+        let notes = (std::mem::take(&mut table.keys), std::mem::take(&mut table.due));
         table.items = 0;
         table.clients.values().for_each(|tracked| teller.tell(tracked, Item::Changed(None)));
+        drop(table);
+        // There may be a million of them: not under the lock.
+        drop(notes);
         teller.too_slow
+    }
+
+    /// One step towards no more notes than there may be; none is left to do if there are none more.
+    pub(crate) fn shrink(&self, limit: SubscriberLimit) -> Option<TooSlow> {
+        let (most, mut table) = (self.keys_max.load(Relaxed), self.table.lock());
+        if !table.is_too_large(most) {
+            return None;
+        }
+        let mut teller = Teller::new(limit);
+        table.make_room(most, STEP, &mut teller);
+        Some(teller.too_slow)
     }
 
     /// Tells of keys that have expired by now.
@@ -234,7 +273,7 @@ impl Trackers {
         while table.due.first().is_some_and(|(moment, _)| *moment <= now)
             && let Some((_, key)) = table.due.pop_first()
         {
-            table.tell_of(&key, 0, &mut teller);
+            table.tell_of(&key, &Author::default(), &mut teller);
             gone.push(key);
         }
         table.broadcast(&gone, 0, &mut teller);
@@ -257,11 +296,13 @@ pub(crate) struct Tracking {
     pub(crate) said: bool,
     /// Keys that were read in the transaction that runs, and when they expire.
     pub(crate) due: Vec<(Vec<u8>, u64)>,
+    /// Keys that were noted for it, if it is not told of its own changes.
+    read: BTreeSet<Name>,
 }
 
 impl Tracking {
     pub(crate) fn new(all: Arc<Trackers>, client: Arc<Client>) -> Self {
-        Self { all, client, mode: None, said: false, due: Vec::new() }
+        Self { all, client, mode: None, said: false, due: Vec::new(), read: BTreeSet::new() }
     }
 
     pub(crate) fn mode(&self) -> Option<&Mode> {
@@ -309,24 +350,32 @@ impl Tracking {
         if table.clients.remove(&self.client.id).is_some() {
             self.all.count.fetch_sub(1, SeqCst);
         }
-        if table.clients.is_empty() {
-            (table.keys, table.due, table.items) = (BTreeMap::new(), BTreeSet::new(), 0);
-        }
+        let notes = table.clients.is_empty().then(|| {
+            table.items = 0;
+            (std::mem::take(&mut table.keys), std::mem::take(&mut table.due))
+        });
         drop(table);
+        // Not under the lock.
+        drop(notes);
         self.said = false;
         self.due = Vec::new();
+        self.read = BTreeSet::new();
         self.client.state.lock().tracking = None;
         // What is yet to be told is told.
     }
 
     /// It is about to read these: before its transaction begins.
-    pub(crate) fn note<'k>(
-        &self,
-        keys: impl Iterator<Item = &'k [u8]>,
-        limit: impl FnOnce() -> SubscriberLimit,
-    ) -> TooSlow {
+    pub(crate) fn note(&mut self, keys: &[&[u8]], limit: impl FnOnce() -> SubscriberLimit) -> TooSlow {
+        self.read.clear();
+        if keys.is_empty() {
+            return Vec::new();
+        }
+        if self.mode.as_ref().is_some_and(|mode| mode.no_loop) {
+            self.read.extend(keys.iter().map(|key| Name::from(*key)));
+        }
         let mut table = self.all.table.lock();
         for key in keys {
+            let key = *key;
             let is_new = match table.keys.get_mut(key) {
                 Some(note) => note.clients.insert(self.client.id),
                 None => {
@@ -336,35 +385,49 @@ impl Tracking {
             };
             table.items += u64::from(is_new);
         }
-        self.made_room(&mut table, limit)
+        self.made_room(&mut table, keys.len(), limit)
     }
 
-    /// What it has read was committed: when its keys expire.
+    /// As the author of what its transaction has changed.
+    pub(crate) fn author(&self) -> Author<'_> {
+        Author { client: self.client.id, read: Cow::Borrowed(&self.read) }
+    }
+
+    /// What it has read was committed, and what it has changed was told: when its keys expire. Another client may have noted another moment since: the earlier one
+    /// tells nobody too late.
     pub(crate) fn note_due(&mut self, limit: impl FnOnce() -> SubscriberLimit) -> TooSlow {
         let broadcast = self.mode.as_ref().is_some_and(|mode| mode.broadcast);
-        let mut table = self.all.table.lock();
-        for (key, moment) in std::mem::take(&mut self.due) {
-            // A note that is gone was taken by a change, of which the client was told.
-            if !broadcast && !table.keys.contains_key(&key[..]) {
+        let (mut table, due) = (self.all.table.lock(), std::mem::take(&mut self.due));
+        let count = due.len();
+        for (key, moment) in due {
+            // A note of its own that is gone was taken by a change, of which the client was told; what another client has noted since is newer.
+            let is_noted = table.keys.get(&key[..]).is_some_and(|note| note.clients.contains(&self.client.id));
+            if !broadcast && !is_noted {
                 continue;
             }
             let key = Name::from(key);
-            let before = table.keys.entry(key.clone()).or_default().due.replace(moment);
+            let note = table.keys.entry(key.clone()).or_default();
+            let before = note.due;
+            if before.is_some_and(|before| before <= moment) {
+                continue;
+            }
+            note.due = Some(moment);
             if let Some(before) = before {
                 table.due.remove(&(before, key.clone()));
             }
             table.due.insert((moment, key));
         }
-        self.made_room(&mut table, limit)
+        self.made_room(&mut table, count, limit)
     }
 
-    fn made_room(&self, table: &mut Table, limit: impl FnOnce() -> SubscriberLimit) -> TooSlow {
+    /// Makes room for more than was added. What is left, if there may be fewer notes than before, goes in [steps](Trackers::shrink).
+    fn made_room(&self, table: &mut Table, added: usize, limit: impl FnOnce() -> SubscriberLimit) -> TooSlow {
         let most = self.all.keys_max.load(Relaxed);
-        if table.keys.len() as u64 <= most && table.items <= most.saturating_mul(CLIENTS) {
+        if !table.is_too_large(most) {
             return Vec::new();
         }
         let mut teller = Teller::new(limit());
-        table.make_room(most, &mut teller);
+        table.make_room(most, STEP.saturating_add(2 * added), &mut teller);
         teller.too_slow
     }
 
@@ -398,13 +461,17 @@ mod tests {
         tracking
     }
 
-    fn note(tracking: &Tracking, keys: &[&str]) {
-        assert!(tracking.note(keys.iter().map(|key| key.as_bytes()), || LIMIT).is_empty());
+    fn note(tracking: &mut Tracking, keys: &[&str]) {
+        let keys: Vec<&[u8]> = keys.iter().map(|key| key.as_bytes()).collect();
+        assert!(tracking.note(&keys, || LIMIT).is_empty());
+    }
+
+    fn stored(keys: &[&str]) -> Vec<Vec<u8>> {
+        keys.iter().map(|key| format!("\0{key}").into_bytes()).collect()
     }
 
     fn changed(all: &Trackers, keys: &[&str], by: u64) {
-        let stored: Vec<Vec<u8>> = keys.iter().map(|key| format!("\0{key}").into_bytes()).collect();
-        assert!(all.changed(&stored, by, LIMIT).is_empty());
+        assert!(all.changed(&stored(keys), &Author { client: by, ..Author::default() }, LIMIT).is_empty());
     }
 
     fn told(tracking: &Tracking) -> Vec<String> {
@@ -424,19 +491,19 @@ mod tests {
     #[test]
     fn readers_are_told_once_and_broadcasts_always() {
         let all = Arc::new(Trackers::default());
-        let reader = one(&all, 1, Mode::default());
-        let own = one(&all, 2, Mode { no_loop: true, ..Mode::default() });
+        let mut reader = one(&all, 1, Mode::default());
+        let mut own = one(&all, 2, Mode { no_loop: true, ..Mode::default() });
         let prefixes = [Name::from(&b"a"[..]), Name::from(&b"b"[..])].into();
         let wide = one(&all, 3, Mode { broadcast: true, prefixes, ..Mode::default() });
-        note(&reader, &["a1", "a2", "a1"]);
-        note(&own, &["a1"]);
+        note(&mut reader, &["a1", "a2", "a1"]);
+        note(&mut own, &["a1"]);
         assert_eq!(all.counts(), [3, 2, 3, 2]);
         changed(&all, &["a1", "a2", "b", "c", "a1"], 2);
         changed(&all, &["a1"], 0);
         assert_eq!(told(&reader), ["a1", "a2"]);
         assert!(told(&own).is_empty(), "it has changed that itself, and its note is gone");
         assert_eq!(told(&wide), ["a1 a2", "b", "a1"]);
-        note(&reader, &["x"]);
+        note(&mut reader, &["x"]);
         all.all_changed(LIMIT);
         assert_eq!([told(&reader), told(&own), told(&wide)], [["all"], ["all"], ["all"]]);
         drop((reader, own, wide));
@@ -449,7 +516,7 @@ mod tests {
         let mut reader = one(&all, 1, Mode::default());
         let mut wide =
             one(&all, 2, Mode { broadcast: true, prefixes: [Name::from(&b""[..])].into(), ..Mode::default() });
-        note(&reader, &["a", "b", "c"]);
+        note(&mut reader, &["a", "b", "c"]);
         changed(&all, &["c"], 0);
         reader.due = [("a", 5), ("b", 9), ("c", 5)].map(|(key, moment)| (key.as_bytes().to_vec(), moment)).to_vec();
         wide.due = vec![(b"d".to_vec(), 5)];
@@ -466,13 +533,79 @@ mod tests {
         assert_eq!(all.counts(), [2, 0, 0, 1]);
     }
 
+    /// What it reads in the transaction that changes it is kept by the client, which is not told of that change, and so is to be told of the next.
+    #[test]
+    fn a_client_that_is_not_told_of_its_changes_keeps_what_it_reads_with_them() {
+        let all = Arc::new(Trackers::default());
+        let mut own = one(&all, 1, Mode { no_loop: true, ..Mode::default() });
+        let mut other = one(&all, 2, Mode::default());
+        note(&mut own, &["a", "b"]);
+        note(&mut other, &["a"]);
+        all.changed(&stored(&["a", "c"]), &own.author(), LIMIT);
+        assert_eq!((told(&own), told(&other)), (vec![], vec!["a".to_owned()]));
+        own.due = vec![(b"a".to_vec(), 5)];
+        own.note_due(|| LIMIT);
+        assert_eq!(all.counts(), [2, 2, 2, 0]);
+        changed(&all, &["a"], 2);
+        assert_eq!(told(&own), ["a"]);
+        // Of a transaction that has read nothing of it the note goes: it knows what it has written.
+        note(&mut own, &[]);
+        all.changed(&stored(&["b"]), &own.author(), LIMIT);
+        changed(&all, &["b"], 2);
+        assert!(told(&own).is_empty() && all.counts() == [2, 0, 0, 0]);
+        note(&mut own, &["d"]);
+        all.changed(&stored(&["d"]), &own.author(), LIMIT);
+        own.due = vec![(b"d".to_vec(), 5)];
+        own.note_due(|| LIMIT);
+        all.expire(5, LIMIT);
+        assert_eq!(told(&own), ["d"]);
+    }
+
+    /// One client has read a key before its expiry was changed, and says so behind another one that has read it since.
+    #[test]
+    fn an_older_moment_is_not_put_over_a_newer_one() {
+        let all = Arc::new(Trackers::default());
+        let [mut early, mut late] = [1, 2].map(|id| one(&all, id, Mode::default()));
+        let mut wide = one(&all, 3, Mode { broadcast: true, ..Mode::default() });
+        let due = |tracking: &mut Tracking, moment| {
+            tracking.due = vec![(b"a".to_vec(), moment)];
+            tracking.note_due(|| LIMIT);
+        };
+        note(&mut early, &["a"]);
+        changed(&all, &["a"], 9);
+        assert_eq!(told(&early), ["a"]);
+        note(&mut late, &["a"]);
+        due(&mut late, 5);
+        due(&mut early, 50);
+        due(&mut wide, 60);
+        all.expire(5, LIMIT);
+        assert_eq!((told(&late), told(&early)), (vec!["a".to_owned()], vec![]));
+        assert_eq!(all.counts()[1], 0);
+    }
+
+    /// A table that is too large by far is made smaller in steps, whatever one client reads meanwhile.
+    #[test]
+    fn room_is_made_in_steps() {
+        let all = Arc::new(Trackers::default());
+        let mut reader = one(&all, 1, Mode::default());
+        let limit = SubscriberLimit { hard_bytes: 0, ..LIMIT };
+        let names: Vec<Vec<u8>> = (0..1000).map(|n: u32| n.to_be_bytes().to_vec()).collect();
+        let keys: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
+        assert!(reader.note(&keys, || limit).is_empty());
+        all.keys_max.store(10, Relaxed);
+        assert!(reader.note(&keys[..1], || limit).is_empty());
+        assert_eq!(all.counts()[1], 1000 - STEP as u64 - 2);
+        let steps = (0..100).take_while(|_| all.shrink(limit).is_some_and(|slow| slow.is_empty())).count();
+        assert_eq!((all.counts()[1], steps), (10, (990 - STEP - 2).div_ceil(STEP)));
+    }
+
     #[test]
     fn the_table_has_a_most() {
         let all = Arc::new(Trackers::default());
         all.keys_max.store(3, Relaxed);
-        let reader = one(&all, 1, Mode::default());
+        let mut reader = one(&all, 1, Mode::default());
         for key in ["a", "b", "c", "d", "e"] {
-            note(&reader, &[key]);
+            note(&mut reader, &[key]);
         }
         assert_eq!((told(&reader), all.counts()[1]), (vec!["a".to_owned(), "b".to_owned()], 3));
     }
@@ -484,11 +617,11 @@ mod tests {
         there.inbox.open(listens::SUBSCRIBES);
         let mut reader = one(&all, 1, Mode::default());
         reader.begin(Mode { redirect: 9, ..Mode::default() }, Some(&there));
-        note(&reader, &["a"]);
+        note(&mut reader, &["a"]);
         changed(&all, &["a"], 0);
         assert!(told(&reader).is_empty() && matches!(there.inbox.take(false), Some(Item::Changed(Some(_)))));
         drop(there);
-        note(&reader, &["a"]);
+        note(&mut reader, &["a"]);
         changed(&all, &["a"], 0);
         assert_eq!(told(&reader), ["other"]);
         assert!(reader.client.redirection_broken.load(Relaxed));

@@ -15,7 +15,7 @@ use crate::session::Session;
 use crate::shared::Shared;
 use crate::slowlog::LEN_MAX;
 use crate::tracking::KEYS_MAX;
-use crate::users::{Category, User};
+use crate::users::User;
 
 pub(super) const COMMANDS: &[Command] = &[
     session("acl", -2, ADMIN | DANGEROUS | NO_MULTI, acl),

@@ -27,9 +27,7 @@ pub(crate) fn note_slow(parts: &Parts, requests: std::ops::Range<usize>, thread:
     let kept = requests.end.saturating_sub(log.len_max.load(Relaxed) as usize).max(requests.start);
     log.pass((requests.start..kept).filter(is_slow).count() as u64);
     for at in (kept..requests.end).filter(is_slow) {
-        let Some((_, command)) = parts.commands.get(at).copied().flatten() else { continue };
-        let args = parts.batch.arguments(at, &parts.input);
-        log.push(took, &args, &parts.session.client);
+        log.push(took, &parts.batch.arguments(at, &parts.input), &parts.session.client);
     }
 }
 

@@ -138,6 +138,12 @@ pub(super) async fn watch(mut parts: Parts, at: usize, thread: &Thread) -> Parts
         return parts;
     }
     let keys: Vec<Vec<u8>> = args.from(1).map(|key| stored(parts.session.db, key)).collect();
+    // Before the keys are looked at: a swap in between is taken for one that comes later.
+    if parts.session.watched.is_empty() {
+        parts.session.watched_swaps.clear();
+    }
+    let (db, databases) = (parts.session.db, &thread.shared.databases);
+    parts.session.watched_swaps.entry(db).or_insert_with(|| databases.swaps(db));
     let seen = look(&thread.shared, &keys).await;
     let watched = &mut parts.session.watched;
     let outcome = match seen {

@@ -19,6 +19,7 @@ use crate::refusals::Refusals;
 use crate::reply::Reply;
 use crate::shared::Shared;
 use crate::touching::{Touched, Touching};
+use crate::tracking::Author;
 use crate::work::{Class, Work};
 
 /// Bytes of replies from which on a batch stops, to be sent first.
@@ -120,7 +121,7 @@ impl Job {
     pub(super) fn wake(&mut self) {
         // Also of one that was run once more for a version.
         if self.forced || self.requests().any(|one| one.writes()) {
-            self.parts.shared.tell_touched(std::mem::replace(&mut self.touched, Touched::Told), 0);
+            self.parts.shared.tell_touched(std::mem::replace(&mut self.touched, Touched::Told), &Author::default());
         }
         let readers = &self.parts.shared.readers;
         if !readers.any_of_group() {

@@ -228,3 +228,37 @@ fn whatever_puts_an_element_there_wakes() {
         assert_eq!(client.reply(), Reply::Array(["list", "x"].map(Reply::text).to_vec()), "{lines:?}");
     }
 }
+
+/// A command that names a key twice, or in a database that it may not have written, wakes the client that waits longest, and no other beside it.
+#[test]
+fn the_first_that_waits_is_served_whatever_brings_it() {
+    let running = Running::start(DomainChoice::Emulated);
+    let mut client = running.client();
+    for lines in [
+        &["COPY l l DB 0"][..],
+        &["MOVE l 0"],
+        &["MULTI", "COPY l l DB 0", "SELECT 0", "EXPIRE l 100", "EXEC"],
+        &["SELECT 0", "MULTI", "RPUSH l x", "EXPIRE l 100", "PERSIST l", "EXEC"],
+    ] {
+        let mut waiting: Vec<Client> = Vec::new();
+        for blocked in 1..=6 {
+            let mut one = running.client();
+            one.send(b"BLPOP l 0\r\n");
+            until("it waits", || {
+                let Reply::Bulk(text) = client.say("INFO clients") else { panic!("no text") };
+                String::from_utf8(text).unwrap().contains(&format!("blocked_clients:{blocked}\r\n"))
+            });
+            waiting.push(one);
+        }
+        client.say("SELECT 1");
+        client.say("RPUSH l a");
+        lines.iter().for_each(|line| drop(client.say(line)));
+        assert!(matches!(waiting[0].reply(), Reply::Array(_)), "{lines:?}");
+        // What comes for the others is for each of them once.
+        client.say("SELECT 0");
+        client.say("RPUSH l b b b b b");
+        let element = Reply::Array(vec![Reply::text("l"), Reply::text("b")]);
+        waiting[1..].iter_mut().for_each(|one| assert_eq!(one.reply(), element, "{lines:?}"));
+        client.say("FLUSHALL");
+    }
+}

@@ -3,6 +3,7 @@
 //!
 //! `CAIRN_SEED` runs one seed, `CAIRN_ROUNDS` that many rounds of each.
 
+mod administration;
 mod databases;
 mod events;
 mod latency;

@@ -9,6 +9,7 @@ mod chunks;
 mod clients;
 mod collections;
 mod costs;
+mod counts;
 mod differential;
 mod emptied;
 mod engines;
