@@ -53,9 +53,10 @@ pub(super) fn note(session: &Session, number: usize, command: &Command, args: &A
 /// Whether only the server that leads may answer it. `EXEC` answers for itself: what was queued was refused.
 fn is_about_data(command: &Command) -> bool {
     use Run::{Await, Block, Connection, Data, Read, Script};
-    // Whom it holds up is each server's own.
-    let pauses = command.name == "client";
-    !pauses && matches!(command.run, Data(_) | Read(_) | Block(..) | Await(_) | Script(_) | Connection(Special::Watch))
+    // Whom it holds up, and what it tells of itself, is each server's own.
+    let is_its_own = matches!(command.name, "client" | "info");
+    !is_its_own
+        && matches!(command.run, Data(_) | Read(_) | Block(..) | Await(_) | Script(_) | Connection(Special::Watch))
         || matches!(command.name, "publish" | "spublish")
 }
 

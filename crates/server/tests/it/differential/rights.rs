@@ -25,7 +25,7 @@ ACL LOG; ACL LOG x; ACL LOG -1; ACL LOG reset; ACL LOG 0; ACL SETUSER u on >p +@
 ACL LOG; ACL LOG 2; ACL LOG 100; > MULTI; > SET zz 1; > GET a; > DISCARD; > SET a; > NOSUCH; > SET b 1; ACL LOG 3
 > EVAL return(redis.pcall('get','a')) 0; > EVAL return(redis.pcall('set','q',1)) 0; > EVAL return(redis.pcall('publish','q',1)) 0; ACL LOG 3
 > HELLO 3 AUTH u wrong; ACL LOG 1; > ACL WHOAMI; ACL LOG 1; ACL LOG RESET; ACL LOG
-CONFIG GET acllog-max-len; CONFIG SET acllog-max-len 2; > GET 1; > SET b 1; > PUBLISH c x; ACL LOG; CONFIG SET acllog-max-len -1; CONFIG SET acllog-max-len x";
+CONFIG GET acllog-max-len; CONFIG SET acllog-max-len 2; > GET 1; > SET b 1; > PUBLISH c x; ACL LOG; CONFIG SET acllog-max-len x";
 
 const TRIED: &str = "\
 ACL SETUSER v on nopass +@all -get ~a* %R~r* resetchannels &c*; ACL DRYRUN v get a; ACL DRYRUN v GET; ACL DRYRUN v set b 1; ACL DRYRUN v nosuch; ACL DRYRUN no get a
