@@ -217,7 +217,7 @@ impl Head {
 
 /// Where a field or member stands among the others: any order, the same for ever. Never 0, which is where a scan begins and what it ends with. The seed is the
 /// store's, so that no client can choose names that stand at one place.
-pub(crate) fn place(seed: u64, name: &[u8]) -> [u8; 8] {
+pub(crate) fn name_hash(seed: u64, name: &[u8]) -> [u8; 8] {
     xxh3_64_with_seed(name, seed).max(1).to_be_bytes()
 }
 

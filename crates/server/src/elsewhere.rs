@@ -35,13 +35,13 @@ pub(crate) async fn run(shared: &Arc<Shared>, recorder: &Recorder, mut work: Box
 async fn run_long(shared: &Arc<Shared>, recorder: &Recorder, mut work: Box<dyn Work>) -> Box<dyn Work> {
     let limit = shared.settings().script_time;
     let mut stop = shared.stop.subscribe();
-    let place = tokio::select! {
-        place = tokio::time::timeout(limit, shared.elsewhere.long.acquire()) => place.ok(),
+    let permit = tokio::select! {
+        permit = tokio::time::timeout(limit, shared.elsewhere.long.acquire()) => permit.ok(),
         _ = stop.wait_for(|stops| *stops) => None,
     };
     if *stop.borrow() {
         work.fail(&Error::Other("the server stops; nothing is written".to_owned()));
-    } else if place.is_some() {
+    } else if permit.is_some() {
         work.stay(Some(shared.scripts.begin_long(limit)));
         work = on_a_thread(shared, recorder, work).await;
     } else {

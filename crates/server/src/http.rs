@@ -57,11 +57,11 @@ pub(crate) async fn serve(listener: std::net::TcpListener, shared: Arc<Shared>) 
         loop {
             match listener.accept().await {
                 Ok((socket, _)) => match room.clone().try_acquire_owned() {
-                    Ok(place) => {
+                    Ok(permit) => {
                         let site = site.clone();
                         tokio::task::spawn_local(async move {
                             converse(socket, site).await;
-                            drop(place);
+                            drop(permit);
                         });
                     }
                     Err(_) => refuse(&socket),

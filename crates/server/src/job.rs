@@ -267,7 +267,7 @@ impl Job {
     /// It is committed: subscribers are told what has become of keys.
     pub(crate) fn tell(&mut self) {
         if self.parts.session.shared.failpoints.skips(Step::NotedFirst) {
-            note_keys(&self.parts, self.from..self.to, self.exec.is_some());
+            note_keys(&mut self.parts, self.from..self.to, self.exec.is_some());
         }
         if let Some(ticket) = self.ticket.take() {
             ticket.tell();

@@ -23,7 +23,7 @@ use rustix::event::{Timespec, epoll};
 use tokio::io::AsyncWriteExt;
 
 pub(crate) use self::desk::Desk;
-use self::desk::{Came, ConnSlot, Place, Way};
+use self::desk::{Came, ConnSlot, Entry, Way};
 use crate::clock::now;
 use crate::connection::{self, Found, REPLY};
 use crate::io::{AT_ONCE, write};
@@ -56,7 +56,7 @@ enum Asked {
 struct Reactor {
     thread: Rc<Thread>,
     desk: Rc<Desk>,
-    places: Vec<Place>,
+    entries: Vec<Entry>,
     free: Vec<usize>,
     events: Vec<epoll::Event>,
     /// The slots that take part in the next round; and whether there may be others, which are not told of again.
@@ -86,7 +86,7 @@ pub(crate) async fn run(thread: Rc<Thread>, desk: Rc<Desk>) {
     let mut reactor = Reactor {
         thread,
         desk,
-        places: Vec::new(),
+        entries: Vec::new(),
         free: Vec::new(),
         events: Vec::with_capacity(EVENTS),
         next: Vec::new(),
@@ -124,9 +124,9 @@ impl Reactor {
         self.moment = now();
         self.began = self.thread.tick();
         for at in turn.drain(..) {
-            match self.places.get_mut(at) {
+            match self.entries.get_mut(at) {
                 // A connection that left its slot and came back may stand here twice.
-                Some(Place::Taken(slot)) if slot.round != self.round => slot.round = self.round,
+                Some(Entry::Taken(slot)) if slot.round != self.round => slot.round = self.round,
                 _ => continue,
             }
             match self.take_in(at) {
@@ -135,7 +135,7 @@ impl Reactor {
                 Asked::Plain(writes) => self.join(at, writes, cx),
                 Asked::Other(found) => self.go_on(at, Rest { found, from: 0, written: 0, began: self.began }, cx),
             }
-            if let Some(Place::Taken(slot)) = self.places.get_mut(at) {
+            if let Some(Entry::Taken(slot)) = self.entries.get_mut(at) {
                 slot.queued = slot.full || slot.readable;
                 if slot.queued {
                     self.next.push(at);
@@ -156,10 +156,10 @@ impl Reactor {
         for came in self.desk.take_who_came() {
             match came {
                 Came::New(socket, client, present) => {
-                    let at = self.free.pop().unwrap_or(self.places.len());
+                    let at = self.free.pop().unwrap_or(self.entries.len());
                     let Ok(line) = Line::new(socket, self.desk.epoll.get_ref().clone(), at as u64) else {
                         tracing::warn!("{}: the connection cannot be watched, and is ended", client.addr);
-                        self.free.extend((at < self.places.len()).then_some(at));
+                        self.free.extend((at < self.entries.len()).then_some(at));
                         continue;
                     };
                     client.keep_waker(&self.desk.ring(at));
@@ -180,8 +180,8 @@ impl Reactor {
                         round: 0,
                         _present: present,
                     };
-                    if at == self.places.len() {
-                        self.places.push(Place::Free);
+                    if at == self.entries.len() {
+                        self.entries.push(Entry::Free);
                     }
                     self.sit(Box::new(slot));
                 }
@@ -198,7 +198,7 @@ impl Reactor {
     fn take_back(&mut self, mut slot: Box<ConnSlot>, was_away: bool) {
         let at = slot.at;
         match slot.line.take_back(at as u64) {
-            Ok(false) if !was_away => self.places[at] = Place::Taken(slot),
+            Ok(false) if !was_away => self.entries[at] = Entry::Taken(slot),
             Ok(_) => self.sit(slot),
             Err(error) => {
                 tracing::warn!("{}: the connection cannot be watched, and is ended: {error}", slot.client.addr);
@@ -215,21 +215,21 @@ impl Reactor {
         }
         (slot.readable, slot.queued) = (true, true);
         self.next.push(at);
-        self.places[at] = Place::Taken(slot);
+        self.entries[at] = Entry::Taken(slot);
     }
 
     fn leave(&mut self, at: usize) {
-        self.places[at] = Place::Free;
+        self.entries[at] = Entry::Free;
         self.free.push(at);
     }
 
     fn end_who_must(&mut self) {
         for at in self.desk.take_ended() {
             // The connection there now may be another one.
-            match self.places.get_mut(at) {
-                Some(Place::Taken(slot)) if slot.client.must_end() => self.leave(at),
+            match self.entries.get_mut(at) {
+                Some(Entry::Taken(slot)) if slot.client.must_end() => self.leave(at),
                 // There is something to be told.
-                Some(Place::Taken(slot)) if !slot.queued => {
+                Some(Entry::Taken(slot)) if !slot.queued => {
                     slot.queued = true;
                     self.next.push(at);
                 }
@@ -250,7 +250,7 @@ impl Reactor {
         }
         for event in &self.events {
             let (at, flags) = (event.data.u64() as usize, event.flags);
-            if let Some(Place::Taken(slot)) = self.places.get_mut(at) {
+            if let Some(Entry::Taken(slot)) = self.entries.get_mut(at) {
                 slot.readable = true;
                 let end = epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR;
                 slot.hung |= flags.intersects(end);
@@ -264,7 +264,7 @@ impl Reactor {
 
     /// Reads once what a connection has sent, unless some of that is left from before, and says what is to be done.
     fn take_in(&mut self, at: usize) -> Asked {
-        let Some(Place::Taken(slot)) = self.places.get_mut(at) else { return Asked::Nothing };
+        let Some(Entry::Taken(slot)) = self.entries.get_mut(at) else { return Asked::Nothing };
         let Some(parts) = &mut slot.parts else { return Asked::Nothing };
         if slot.client.inbox.has_some() {
             parts.batch.clear();
@@ -318,7 +318,7 @@ impl Reactor {
         if writes && self.under_way.is_none() {
             self.under_way = self.thread.shared.pauses.enter();
         }
-        let Some(Place::Taken(slot)) = self.places.get_mut(at) else { return };
+        let Some(Entry::Taken(slot)) = self.entries.get_mut(at) else { return };
         let Some(parts) = slot.parts.take() else { return };
         if writes && self.under_way.is_none() {
             // A pause has begun just now.
@@ -360,7 +360,7 @@ impl Reactor {
         }
         let (began, thread) = (self.thread.tick(), self.thread.clone());
         thread.executor.run_together(&mut group.jobs, writes, &mut |at, reply| {
-            if let Some(Place::Taken(slot)) = self.places.get_mut(at) {
+            if let Some(Entry::Taken(slot)) = self.entries.get_mut(at) {
                 drop(slot.line.write_now(reply));
             }
         });
@@ -380,7 +380,7 @@ impl Reactor {
         connection::note_slow(&job.parts, 0..job.done, thread, took);
         connection::tell_monitors(&mut job.parts, 0..job.done);
         job.parts.session.tracking.said = false;
-        let Some(Place::Taken(slot)) = self.places.get_mut(at) else { return false };
+        let Some(Entry::Taken(slot)) = self.entries.get_mut(at) else { return false };
         let all = job.done == job.parts.batch.len();
         let reply = job.parts.reply.bytes();
         // A long one goes on as what waits does, bit by bit.
@@ -408,7 +408,7 @@ impl Reactor {
 
     /// Goes on in a future, which goes on in a task when it has to wait.
     fn go_on(&mut self, at: usize, rest: Rest, cx: &mut Context<'_>) {
-        let Place::Taken(mut slot) = std::mem::replace(&mut self.places[at], Place::Away) else { return };
+        let Entry::Taken(mut slot) = std::mem::replace(&mut self.entries[at], Entry::Away) else { return };
         let Some(parts) = slot.parts.take() else { return self.leave(at) };
         let client = slot.client.clone();
         let mut end: Pin<Box<dyn Future<Output = Option<Box<ConnSlot>>>>> =

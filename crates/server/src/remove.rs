@@ -131,7 +131,7 @@ pub(crate) fn flush_in_steps(site: &Site<'_>, databases: &[u8]) -> Result<()> {
     loop {
         let mut is_end = false;
         let begun = engine.write(&mut |tx| {
-            is_end = step(tx, &runs, Place::default(), most)?.is_end(&runs);
+            is_end = step(tx, &runs, Position::default(), most)?.is_end(&runs);
             if is_end { Ok(()) } else { note::put(tx, Kind::Flush, databases) }
         });
         match begun {
@@ -214,12 +214,12 @@ fn begin_with(engine: &dyn Engine, mut changes: Changes, elements: bool) -> Resu
 
 /// How far a removal has come: a run, and the last key of it that has gone. What has gone is not looked through again.
 #[derive(Clone, Debug, Default)]
-struct Place {
+struct Position {
     run: usize,
     last: Option<Vec<u8>>,
 }
 
-impl Place {
+impl Position {
     fn is_end(&self, runs: &[Run]) -> bool {
         self.run >= runs.len()
     }
@@ -281,16 +281,16 @@ pub(crate) fn finish_hidden(engine: &dyn Engine, hidden: &Hidden) -> Result<()> 
 }
 
 fn finish(engine: &dyn Engine, runs: &[Run]) -> Result<()> {
-    let (mut most, mut good, mut place) = (STEP, 0, Place::default());
-    while !place.is_end(runs) {
-        let mut next = Place::default();
+    let (mut most, mut good, mut position) = (STEP, 0, Position::default());
+    while !position.is_end(runs) {
+        let mut next = Position::default();
         let stepped = engine.write(&mut |tx| {
-            next = step(tx, runs, place.clone(), most)?;
+            next = step(tx, runs, position.clone(), most)?;
             Ok(())
         });
         match stepped {
             Ok(()) => {
-                place = next;
+                position = next;
                 good += 1;
                 if good == GOOD {
                     (most, good) = ((2 * most).min(STEP), 0);
@@ -298,7 +298,7 @@ fn finish(engine: &dyn Engine, runs: &[Run]) -> Result<()> {
             }
             Err(error) if is_no_room(&error) => {
                 if most == 1 {
-                    with_elements(engine, runs, place.clone(), &error)?;
+                    with_elements(engine, runs, position.clone(), &error)?;
                 }
                 (most, good) = ((most / 2).max(1), 0);
             }
@@ -309,10 +309,10 @@ fn finish(engine: &dyn Engine, runs: &[Run]) -> Result<()> {
 }
 
 /// Removes some keys of runs, from a place on; returns that behind them.
-fn step(tx: &mut dyn Tx, runs: &[Run], mut place: Place, most: usize) -> Result<Place> {
+fn step(tx: &mut dyn Tx, runs: &[Run], mut position: Position, most: usize) -> Result<Position> {
     let (mut keys, mut bytes, mut passed) = (Vec::new(), 0, 0);
-    while let Some(range) = place.keys(runs) {
-        let run = &runs[place.run];
+    while let Some(range) = position.keys(runs) {
+        let run = &runs[position.run];
         let mut more = false;
         tx.scan(range, &mut |key, value| {
             if keys.len() == most || bytes > STEP_BYTES * most as u64 || passed == PASSED {
@@ -321,36 +321,36 @@ fn step(tx: &mut dyn Tx, runs: &[Run], mut place: Place, most: usize) -> Result<
             }
             let Some(abandons) = run.goes(key) else {
                 passed += 1;
-                place.last = Some(key.to_vec());
+                position.last = Some(key.to_vec());
                 return ControlFlow::Continue(());
             };
             bytes += RECORD.1 + key.len() as u64;
             let head = if abandons { head(key, value) } else { None };
             keys.push((key.to_vec(), head.map(|head| head.id)));
-            place.last = Some(key.to_vec());
+            position.last = Some(key.to_vec());
             ControlFlow::Continue(())
         })?;
         if more {
             break;
         }
-        place.next();
+        position.next();
         // Each run is a look at the index.
         bytes += RECORD.0;
     }
     for (key, garbage) in keys {
         remove(tx, &key, garbage)?;
     }
-    Ok(place)
+    Ok(position)
 }
 
 /// Removes the first key of runs, from a place on, and before it all elements that would have no owner. There was no room to note these, which is `error`.
-fn with_elements(engine: &dyn Engine, runs: &[Run], place: Place, error: &Error) -> Result<()> {
+fn with_elements(engine: &dyn Engine, runs: &[Run], position: Position, error: &Error) -> Result<()> {
     let mut first = None;
     engine.read(&mut |tx| {
         first = None;
-        let mut place = place.clone();
-        while let Some(range) = place.keys(runs) {
-            let run = &runs[place.run];
+        let mut position = position.clone();
+        while let Some(range) = position.keys(runs) {
+            let run = &runs[position.run];
             tx.scan(range, &mut |key, value| {
                 let Some(abandons) = run.goes(key) else { return ControlFlow::Continue(()) };
                 first = Some((key.to_vec(), head(key, value).filter(|_| abandons)));
@@ -359,7 +359,7 @@ fn with_elements(engine: &dyn Engine, runs: &[Run], place: Place, error: &Error)
             if first.is_some() {
                 break;
             }
-            place.next();
+            position.next();
         }
         Ok(())
     })?;

@@ -388,8 +388,8 @@ mod tests {
             }
             sent
         };
-        let places = [0, 1, 10, 12, 13, 12 + SHARED, 13 + SHARED, 15 + SHARED, 40 + SHARED, all.len() - 1, all.len()];
-        for at in places {
+        let offsets = [0, 1, 10, 12, 13, 12 + SHARED, 13 + SHARED, 15 + SHARED, 40 + SHARED, all.len() - 1, all.len()];
+        for at in offsets {
             reply.sent = at;
             assert_eq!(sent(&mut reply), all[at..], "{at}");
         }

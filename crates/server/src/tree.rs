@@ -38,7 +38,7 @@ use structures::{BTree, BTreeOptions, BTreeRoot, KvMap, Map};
 use tx::{Backoff, Engine as _, Isolation, Kv, KvTx, RetryPolicy, Typed};
 
 pub use self::check::verify;
-use self::sweep::Place;
+use self::sweep::Progress;
 use self::transaction::Attempt;
 use crate::clock::now;
 use crate::engine::{Commit, Counts, Engine, Error, Result, Run};
@@ -164,7 +164,7 @@ pub struct Tree {
     entries: AtomicI64,
     /// Something in the tree may expire.
     expiring: AtomicBool,
-    sweep: Mutex<Place>,
+    sweep: Mutex<Progress>,
     clock: fn() -> u64,
 }
 

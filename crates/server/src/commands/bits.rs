@@ -80,8 +80,8 @@ fn bits(args: &Arguments<'_>, at: usize, len: usize) -> Outcome<(u64, u64)> {
     let to = if args.len() > at + 1 { int(args.get(at + 1))? } else { -1 };
     let in_bits = args.len() > at + 2 && in_bits(args.get(at + 2))?;
     let (unit, count) = if in_bits { (1, len as i64 * 8) } else { (8, len as i64) };
-    let place = |at: i64| if at < 0 { at.saturating_add(count).max(0) } else { at };
-    let (from, to) = (place(from), place(to).min(count - 1));
+    let absolute = |at: i64| if at < 0 { at.saturating_add(count).max(0) } else { at };
+    let (from, to) = (absolute(from), absolute(to).min(count - 1));
     Ok(if from <= to { (from as u64 * unit, (to as u64 + 1) * unit) } else { (0, 0) })
 }
 

@@ -7,7 +7,7 @@ use std::cmp::Ordering;
 use std::ops::{Bound, ControlFlow};
 
 use self::area::{Area, Shape};
-use self::hash::{LATITUDE, LONGITUDE, Place};
+use self::hash::{LATITUDE, LONGITUDE, Point};
 use super::flag::{GEO, READ, WRITE};
 use super::ranges::{score_keys, store};
 use super::sorted::{Scored, add_scored, each, score_of};
@@ -37,12 +37,12 @@ pub(super) const COMMANDS: &[Command] = &[
 
 // ---- arguments ------------------------------------------------------------------------------------------------
 
-fn place(longitude: &[u8], latitude: &[u8]) -> Outcome<Place> {
+fn point(longitude: &[u8], latitude: &[u8]) -> Outcome<Point> {
     let (longitude, latitude) = (float(longitude)?, float(latitude)?);
     if longitude.abs() > LONGITUDE || latitude.abs() > LATITUDE {
         return Err(Stop::Error(format!("ERR invalid longitude,latitude pair {longitude:.6},{latitude:.6}")));
     }
-    Ok(Place { longitude, latitude })
+    Ok(Point { longitude, latitude })
 }
 
 /// Metres of a unit.
@@ -93,7 +93,7 @@ impl Form {
 
 #[derive(Default)]
 struct Asked<'b> {
-    around: Option<Place>,
+    around: Option<Point>,
     shape: Option<(Shape, f64)>,
     with_distance: bool,
     with_hash: bool,
@@ -106,9 +106,9 @@ struct Asked<'b> {
     store_distance: bool,
 }
 
-fn around_member(c: &Context<'_>, head: Option<&Head>, member: &[u8]) -> Outcome<Place> {
+fn around_member(c: &Context<'_>, head: Option<&Head>, member: &[u8]) -> Outcome<Point> {
     let score = score_of(c, head, member)?;
-    score.map(Place::of).ok_or_else(|| "ERR could not decode requested zset member".into())
+    score.map(Point::of).ok_or_else(|| "ERR could not decode requested zset member".into())
 }
 
 fn asked<'b>(c: &Context<'_>, args: &Arguments<'b>, form: Form, head: Option<&Head>) -> Outcome<Asked<'b>> {
@@ -123,7 +123,7 @@ fn asked<'b>(c: &Context<'_>, args: &Arguments<'b>, form: Form, head: Option<&He
         asked.around = Some(around_member(c, head, args.get(2))?);
         asked.shape = Some(circle(args, 3)?);
     } else if !form.searches {
-        asked.around = Some(place(args.get(2), args.get(3))?);
+        asked.around = Some(point(args.get(2), args.get(3))?);
         asked.shape = Some(circle(args, 4)?);
     }
     let (mut froms, mut bys) = (0, 0);
@@ -158,7 +158,7 @@ fn asked<'b>(c: &Context<'_>, args: &Arguments<'b>, form: Form, head: Option<&He
                 (froms, at) = (1, at + 1);
             }
             o if form.searches && froms == 0 && left > 1 && is(o, "FROMLONLAT") => {
-                asked.around = Some(place(args.get(at + 1), args.get(at + 2))?);
+                asked.around = Some(point(args.get(at + 1), args.get(at + 2))?);
                 (froms, at) = (1, at + 2);
             }
             o if form.searches && bys == 0 && left > 1 && is(o, "BYRADIUS") => {
@@ -211,7 +211,7 @@ fn within(c: &Context<'_>, head: &Head, area: &Area, most: usize) -> Outcome<Vec
         }
         let (from, to) = cell.scores();
         each(c, score_keys(head, Bound::Included(from), Bound::Excluded(to)), &mut |member, score| {
-            if let Some(distance) = area.distance(Place::of(score)) {
+            if let Some(distance) = area.distance(Point::of(score)) {
                 found.push(Found { member: member.to_vec(), score, distance });
             }
             if most > 0 && found.len() >= most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -269,7 +269,7 @@ fn search(c: &mut Context<'_>, args: &Arguments<'_>, form: Form) -> Outcome {
             c.reply.int(one.score as i64);
         }
         if asked.with_place {
-            tell(c, Place::of(one.score));
+            tell(c, Point::of(one.score));
         }
     }
     Ok(())
@@ -302,14 +302,14 @@ fn geoadd(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
     if at == args.len() || !(args.len() - at).is_multiple_of(3) || new && old {
         return Err(SYNTAX.into());
     }
-    let places = (at..args.len()).step_by(3).map(|at| Ok(place(args.get(at), args.get(at + 1))?.score()));
-    let scores = places.collect::<Outcome<Vec<f64>>>()?;
+    let points = (at..args.len()).step_by(3).map(|at| Ok(point(args.get(at), args.get(at + 1))?.score()));
+    let scores = points.collect::<Outcome<Vec<f64>>>()?;
     add_scored(c, args.get(1), &scores, args.from(at + 2).step_by(3).collect(), (new, old, changed))
 }
 
-fn places(c: &Context<'_>, args: &Arguments<'_>) -> Outcome<Vec<Option<Place>>> {
+fn points(c: &Context<'_>, args: &Arguments<'_>) -> Outcome<Vec<Option<Point>>> {
     let head = c.head(args.get(1), Kind::Sorted)?;
-    args.from(2).map(|member| Ok(score_of(c, head.as_ref(), member)?.map(Place::of))).collect()
+    args.from(2).map(|member| Ok(score_of(c, head.as_ref(), member)?.map(Point::of))).collect()
 }
 
 /// A number as Redis writes places: all digits, but for zeros at the end.
@@ -318,9 +318,9 @@ fn human(number: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-fn tell(c: &mut Context<'_>, place: Place) {
+fn tell(c: &mut Context<'_>, point: Point) {
     c.reply.array(2);
-    for number in [place.longitude, place.latitude].map(human) {
+    for number in [point.longitude, point.latitude].map(human) {
         if c.reply.three {
             c.reply.raw(format!(",{number}\r\n").as_bytes());
         } else {
@@ -330,11 +330,11 @@ fn tell(c: &mut Context<'_>, place: Place) {
 }
 
 fn geopos(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
-    let places = places(c, args)?;
-    c.reply.array(places.len());
-    for place in places {
-        match place {
-            Some(place) => tell(c, place),
+    let points = points(c, args)?;
+    c.reply.array(points.len());
+    for point in points {
+        match point {
+            Some(point) => tell(c, point),
             None => c.reply.null_array(),
         }
     }
@@ -342,9 +342,9 @@ fn geopos(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
 }
 
 fn geohash(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
-    let places = places(c, args)?;
-    c.reply.array(places.len());
-    places.into_iter().for_each(|place| c.reply.maybe(place.map(Place::letters).as_ref().map(|text| &text[..])));
+    let points = points(c, args)?;
+    c.reply.array(points.len());
+    points.into_iter().for_each(|point| c.reply.maybe(point.map(Point::letters).as_ref().map(|text| &text[..])));
     Ok(())
 }
 
@@ -358,7 +358,7 @@ fn geodist(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
     let [one, other] = [2, 3].map(|at| score_of(c, head.as_ref(), args.get(at)));
     match (one?, other?) {
         (Some(one), Some(other)) => {
-            let distance = Place::of(one).distance(Place::of(other)) / metres;
+            let distance = Point::of(one).distance(Point::of(other)) / metres;
             c.reply.bulk(format!("{distance:.4}").as_bytes());
         }
         _ => c.reply.null(),

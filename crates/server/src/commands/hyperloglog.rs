@@ -2,7 +2,7 @@
 
 mod sketch;
 
-use self::sketch::{CORRUPT, COUNT, INVALID, Sketch, estimate, place};
+use self::sketch::{CORRUPT, COUNT, INVALID, Sketch, estimate, register};
 use super::flag::{FAST, HYPERLOGLOG, MAY_WRITE, READ, WRITE};
 use super::{Command, Context, MANY, ONE, Outcome, data};
 use crate::request::Arguments;
@@ -31,7 +31,7 @@ fn pfadd(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
     let is_new = found.is_none();
     let (mut sketch, mut changed) = (found.unwrap_or_else(Sketch::new), is_new);
     for element in args.from(2) {
-        let (register, value) = place(element);
+        let (register, value) = register(element);
         changed |= sketch.set(register, value).ok_or(CORRUPT)?;
     }
     if changed {

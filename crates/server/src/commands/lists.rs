@@ -253,8 +253,8 @@ fn index(text: &[u8], count: u64) -> Outcome<Option<u64>> {
 
 /// What two indexes, the last one included, mean as `from..to`; empty if `from >= to`.
 pub(super) fn part(from: i64, to: i64, count: u64) -> (u64, u64) {
-    let place = |index: i64| if index < 0 { index.saturating_add(count as i64) } else { index };
-    (place(from).max(0) as u64, place(to).saturating_add(1).clamp(0, count as i64) as u64)
+    let absolute = |index: i64| if index < 0 { index.saturating_add(count as i64) } else { index };
+    (absolute(from).max(0) as u64, absolute(to).saturating_add(1).clamp(0, count as i64) as u64)
 }
 
 fn llen(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {

@@ -7,7 +7,7 @@ use tx::Keys;
 
 use super::keys::scanned;
 use super::{Context, Outcome, SYNTAX, Stop, int, is};
-use crate::data::{ELEMENT_HEAD, Head, Kind, place};
+use crate::data::{ELEMENT_HEAD, Head, Kind, name_hash};
 use crate::engine::{Error, Visit};
 use crate::glob;
 use crate::reply::Reply;
@@ -39,7 +39,7 @@ fn before(head: &Head) -> &'static [u8] {
 
 /// The key in the store of the element of that name.
 pub(super) fn slot(c: &Context<'_>, head: &Head, name: &[u8]) -> Vec<u8> {
-    head.element(&[before(head), &place(c.shared.seed, name), name])
+    head.element(&[before(head), &name_hash(c.shared.seed, name), name])
 }
 
 fn fits(c: &Context<'_>, name: &[u8]) -> bool {
@@ -100,12 +100,12 @@ pub(super) fn walk(c: &Context<'_>, head: &Head, visit: Walk<'_>) -> Outcome {
     while let Some(start) = from.take() {
         let (mut some, mut last) = (Vec::new(), 0);
         each(c, head, start, &mut |name, held| {
-            let place = u64::from_be_bytes(place(c.shared.seed, name));
-            if some.len() >= AT_A_TIME && place != last {
-                from = Some(place);
+            let hash = u64::from_be_bytes(name_hash(c.shared.seed, name));
+            if some.len() >= AT_A_TIME && hash != last {
+                from = Some(hash);
                 return ControlFlow::Break(());
             }
-            last = place;
+            last = hash;
             some.push((name.to_vec(), held.to_vec()));
             ControlFlow::Continue(())
         })?;
@@ -284,13 +284,13 @@ pub(super) fn scan(c: &mut Context<'_>, args: &Arguments<'_>, kind: Kind, write:
     let (mut found, mut looked, mut last, mut next) = (Vec::new(), 0, 0, 0);
     if let Some(head) = c.head(args.get(1), kind)? {
         each(c, &head, asked.cursor, &mut |name, held| {
-            let place = u64::from_be_bytes(place(c.shared.seed, name));
-            if looked >= asked.count && place != last {
-                next = place;
+            let hash = u64::from_be_bytes(name_hash(c.shared.seed, name));
+            if looked >= asked.count && hash != last {
+                next = hash;
                 return ControlFlow::Break(());
             }
             looked += 1;
-            last = place;
+            last = hash;
             if glob::matches(asked.pattern, name) {
                 found.push((name.to_vec(), held.to_vec()));
             }

@@ -301,8 +301,8 @@ fn getrange(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
     };
     let len = text.len() as i64;
     // From the end if negative; what is outside is cut.
-    let place = |at: i64| if at < 0 { at.saturating_add(len).max(0) } else { at };
-    let (from, to) = if from < 0 && to < 0 && from > to { (1, 0) } else { (place(from), place(to).min(len - 1)) };
+    let absolute = |at: i64| if at < 0 { at.saturating_add(len).max(0) } else { at };
+    let (from, to) = if from < 0 && to < 0 && from > to { (1, 0) } else { (absolute(from), absolute(to).min(len - 1)) };
     let range = if from <= to { from as usize..to as usize + 1 } else { 0..0 };
     c.reads(range.len())?;
     match &text {

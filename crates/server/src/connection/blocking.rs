@@ -228,14 +228,14 @@ fn command_name(parts: &Parts, at: usize) -> &'static str {
 }
 
 /// A place among those that wait.
-trait Place {
+trait Waiter {
     /// What tells it to look.
     fn notify(&self) -> &Notify;
     /// Others go first for a while.
     fn step_aside(&self);
 }
 
-impl Place for Waiting<'_> {
+impl Waiter for Waiting<'_> {
     fn notify(&self) -> &Notify {
         Waiting::notify(self)
     }
@@ -244,7 +244,7 @@ impl Place for Waiting<'_> {
     }
 }
 
-impl Place for Reading<'_> {
+impl Waiter for Reading<'_> {
     fn notify(&self) -> &Notify {
         Reading::notify(self)
     }
@@ -271,7 +271,7 @@ async fn rest(
     most: usize,
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     thread: &Thread,
-    waiting: &impl Place,
+    waiting: &impl Waiter,
     until: Option<tokio::time::Instant>,
 ) -> Next {
     let client = parts.session.client.clone();
@@ -286,7 +286,7 @@ async fn until_there_is_something(
     most: usize,
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     thread: &Thread,
-    waiting: &impl Place,
+    waiting: &impl Waiter,
     until: Option<tokio::time::Instant>,
 ) -> Next {
     let client = parts.session.client.clone();
@@ -317,7 +317,7 @@ async fn send(
     parts: &mut Parts,
     stream: &mut (impl AsyncWrite + Unpin),
     thread: &Thread,
-    waiting: &impl Place,
+    waiting: &impl Waiter,
     until: Option<tokio::time::Instant>,
 ) -> Option<Next> {
     let mut sent = std::pin::pin!(write(stream, thread, &parts.session.client, &mut parts.reply));

@@ -44,7 +44,7 @@ pub(crate) struct Noticing<'t> {
     reads: bool,
     /// In the order in which they were changed first.
     pub(super) changes: Vec<Change>,
-    places: BTreeMap<Vec<u8>, usize>,
+    positions: BTreeMap<Vec<u8>, usize>,
     pub(super) missed: RefCell<Vec<Vec<u8>>>,
     /// Ids of streams that consumers were made of.
     consumers: Vec<u64>,
@@ -61,8 +61,8 @@ fn of_a_consumer(key: &[u8]) -> Option<u64> {
 impl<'t> Noticing<'t> {
     /// Of a command that `reads`, what it does not find.
     pub(crate) fn new(tx: &'t mut dyn Tx, reads: bool) -> Self {
-        let (changes, places, missed) = (Vec::new(), BTreeMap::new(), RefCell::default());
-        Self { tx, reads, changes, places, missed, consumers: Vec::new(), dropped_consumer: false }
+        let (changes, positions, missed) = (Vec::new(), BTreeMap::new(), RefCell::default());
+        Self { tx, reads, changes, positions, missed, consumers: Vec::new(), dropped_consumer: false }
     }
 
     /// When each key that was changed expires.
@@ -88,7 +88,7 @@ impl<'t> Noticing<'t> {
 
     /// Whether a key, as it is in the store, was there before.
     pub(super) fn was_there(&self, key: &[u8]) -> Result<bool> {
-        match self.places.get(key) {
+        match self.positions.get(key) {
             Some(at) => Ok(self.changes[*at].was.is_some()),
             None => Ok(self.tx.get(key)?.is_some()),
         }
@@ -101,12 +101,12 @@ impl<'t> Noticing<'t> {
     }
 
     /// Where the note about a key is: what it was is read before it is changed.
-    fn place(&mut self, key: &[u8]) -> Result<usize> {
-        if let Some(at) = self.places.get(key) {
+    fn position(&mut self, key: &[u8]) -> Result<usize> {
+        if let Some(at) = self.positions.get(key) {
             return Ok(*at);
         }
         let was = self.was(key)?;
-        self.places.insert(key.to_vec(), self.changes.len());
+        self.positions.insert(key.to_vec(), self.changes.len());
         self.changes.push(Change { key: key.to_vec(), was, is: was, puts: 0 });
         Ok(self.changes.len() - 1)
     }
@@ -131,7 +131,7 @@ impl Tx for Noticing<'_> {
 
     fn put(&mut self, key: &[u8], value: &[u8], expires: Option<u64>) -> Result<()> {
         if Self::is_a_key(key) {
-            let at = self.place(key)?;
+            let at = self.position(key)?;
             let count = Head::read(value).map_or(0, |head| head.count);
             let change = &mut self.changes[at];
             change.is = Some(Was { count, expires: expires.is_some() });
@@ -144,7 +144,7 @@ impl Tx for Noticing<'_> {
 
     fn delete(&mut self, key: &[u8]) -> Result<bool> {
         if Self::is_a_key(key) {
-            let at = self.place(key)?;
+            let at = self.position(key)?;
             self.changes[at].is = None;
         } else if of_a_consumer(key).is_some() {
             self.dropped_consumer = true;

@@ -31,37 +31,37 @@ pub(super) struct Frequency {
 #[derive(Debug)]
 pub(super) struct Uses {
     seed: u64,
-    places: AtomicUsize,
+    capacity: AtomicUsize,
     /// The first has [`FIRST`] places, each other one as many as all before it.
     parts: [OnceLock<Box<[AtomicU32]>>; DOUBLINGS + 1],
 }
 
 impl Uses {
     pub(super) fn new(seed: u64) -> Self {
-        Self { seed, places: 0.into(), parts: [const { OnceLock::new() }; DOUBLINGS + 1] }
+        Self { seed, capacity: 0.into(), parts: [const { OnceLock::new() }; DOUBLINGS + 1] }
     }
 
-    fn place(&self, key: &[u8]) -> Option<&AtomicU32> {
-        let places = self.places.load(Acquire);
-        self.at(xxh3_64_with_seed(key, self.seed) as usize & places.checked_sub(1)?)
+    fn cell(&self, key: &[u8]) -> Option<&AtomicU32> {
+        let capacity = self.capacity.load(Acquire);
+        self.at(xxh3_64_with_seed(key, self.seed) as usize & capacity.checked_sub(1)?)
     }
 
-    fn at(&self, place: usize) -> Option<&AtomicU32> {
-        let part = (place / FIRST).checked_ilog2().map_or(0, |log| log as usize + 1);
+    fn at(&self, index: usize) -> Option<&AtomicU32> {
+        let part = (index / FIRST).checked_ilog2().map_or(0, |log| log as usize + 1);
         let before = if part == 0 { 0 } else { FIRST << (part - 1) };
-        self.parts.get(part)?.get()?.get(place - before)
+        self.parts.get(part)?.get()?.get(index - before)
     }
 
     /// Has at least as many places as there are keys, if it may. One thread at a time calls this.
     pub(super) fn grow(&self, keys: u64) {
         loop {
-            let places = self.places.load(Relaxed);
-            let part = (places / FIRST).checked_ilog2().map_or(0, |log| log as usize + 1);
-            let Some(next) = self.parts.get(part).filter(|_| (places as u64) < keys.max(1)) else { return };
-            let copied = |place| AtomicU32::new(self.at(place).map_or(0, |used| used.load(Relaxed)));
-            let count = places.max(FIRST);
+            let capacity = self.capacity.load(Relaxed);
+            let part = (capacity / FIRST).checked_ilog2().map_or(0, |log| log as usize + 1);
+            let Some(next) = self.parts.get(part).filter(|_| (capacity as u64) < keys.max(1)) else { return };
+            let copied = |index| AtomicU32::new(self.at(index).map_or(0, |used| used.load(Relaxed)));
+            let count = capacity.max(FIRST);
             let _ = next.set((0..count).map(copied).collect());
-            self.places.store(places + count, Release);
+            self.capacity.store(capacity + count, Release);
         }
     }
 
@@ -69,22 +69,22 @@ impl Uses {
 
     /// A key was used at a moment.
     pub(super) fn note_moment(&self, key: &[u8], moment: u32) {
-        if let Some(place) = self.place(key).filter(|place| place.load(Relaxed) != moment) {
-            place.store(moment, Relaxed);
+        if let Some(cell) = self.cell(key).filter(|cell| cell.load(Relaxed) != moment) {
+            cell.store(moment, Relaxed);
         }
     }
 
     /// When it was used last; 0 if not since this began.
     pub(super) fn moment(&self, key: &[u8]) -> u32 {
-        self.place(key).map_or(0, |place| place.load(Relaxed))
+        self.cell(key).map_or(0, |cell| cell.load(Relaxed))
     }
 
     // ---- often ------------------------------------------------------------------------------------------------
 
     /// A key was read or written; `random` decides whether that is counted. The count is kept with the minute at which it was true.
     pub(super) fn note_use(&self, key: &[u8], writes: bool, minute: u32, random: u64, by: Frequency) {
-        let Some(place) = self.place(key) else { return };
-        let was = place.load(Relaxed);
+        let Some(cell) = self.cell(key) else { return };
+        let was = cell.load(Relaxed);
         let count = decayed(was, minute, by);
         let base = u64::from(count.saturating_sub(NEW)) * u64::from(by.log_factor) + 1;
         let (count, flags) = match was {
@@ -95,32 +95,32 @@ impl Uses {
         };
         let is = (minute & 0xffff) << 16 | flags | count;
         if is != was {
-            place.store(is, Relaxed);
+            cell.store(is, Relaxed);
         }
     }
 
     /// A key is used so often, whatever was known of it.
     pub(super) fn set_count(&self, key: &[u8], count: u8, minute: u32) {
-        if let Some(place) = self.place(key) {
-            place.store((minute & 0xffff) << 16 | KNOWN | u32::from(count), Relaxed);
+        if let Some(cell) = self.cell(key) {
+            cell.store((minute & 0xffff) << 16 | KNOWN | u32::from(count), Relaxed);
         }
     }
 
     /// How often it was used, up to 255; 0 if not since this began.
     pub(super) fn count(&self, key: &[u8], minute: u32, by: Frequency) -> u32 {
-        self.place(key).map_or(0, |place| decayed(place.load(Relaxed), minute, by))
+        self.cell(key).map_or(0, |cell| decayed(cell.load(Relaxed), minute, by))
     }
 
     /// A key is gone.
     pub(super) fn forget(&self, key: &[u8]) {
-        if let Some(place) = self.place(key) {
-            place.store(0, Relaxed);
+        if let Some(cell) = self.cell(key) {
+            cell.store(0, Relaxed);
         }
     }
 
     /// Numbers of one kind are none of the other.
     pub(super) fn clear(&self) {
-        self.parts.iter().filter_map(OnceLock::get).flatten().for_each(|place| place.store(0, Relaxed));
+        self.parts.iter().filter_map(OnceLock::get).flatten().for_each(|cell| cell.store(0, Relaxed));
     }
 }
 
@@ -138,18 +138,18 @@ mod tests {
     #[test]
     fn what_was_noted_is_there_when_the_table_has_grown() {
         let uses = Uses::new(7);
-        uses.note_moment(b"a", 1); // there is no place yet
+        uses.note_moment(b"a", 1); // there is no cell yet
         assert_eq!(uses.moment(b"a"), 0);
         uses.grow(0);
         let keys: Vec<[u8; 4]> = (0..1000_u32).map(u32::to_be_bytes).collect();
         keys.iter().zip(1..).for_each(|(key, moment)| uses.note_moment(key, moment));
         let moments = || keys.iter().map(|key| uses.moment(key)).collect::<Vec<_>>();
         let before = moments();
-        for (wanted, places) in [(FIRST, FIRST), (FIRST + 1, 2 * FIRST), (FIRST << 5, FIRST << 5)] {
+        for (wanted, capacity) in [(FIRST, FIRST), (FIRST + 1, 2 * FIRST), (FIRST << 5, FIRST << 5)] {
             uses.grow(wanted as u64);
-            assert_eq!((uses.places.load(Relaxed), moments()), (places, before.clone()));
+            assert_eq!((uses.capacity.load(Relaxed), moments()), (capacity, before.clone()));
         }
-        assert!((0..FIRST << 5).all(|place| uses.at(place).is_some()) && uses.at(FIRST << 5).is_none());
+        assert!((0..FIRST << 5).all(|index| uses.at(index).is_some()) && uses.at(FIRST << 5).is_none());
     }
 
     #[test]

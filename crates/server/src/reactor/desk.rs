@@ -70,7 +70,7 @@ pub(super) struct ConnSlot {
     pub(super) _present: Present,
 }
 
-pub(super) enum Place {
+pub(super) enum Entry {
     Free,
     /// A task has the connection.
     Away,

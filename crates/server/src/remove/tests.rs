@@ -142,8 +142,8 @@ fn steps_come_to_what_the_transaction_does() {
         }
         // A reader that looks meanwhile sees what it will.
         let hidden = Hidden { runs: runs.clone() };
-        let begun = Place { run: random.below(runs.len() as u64 + 1) as usize, last: None };
-        let (mut place, mut most) = (begun, 1 + random.below(if most > 40 { 40 } else { 4 }) as usize);
+        let begun = Position { run: random.below(runs.len() as u64 + 1) as usize, last: None };
+        let (mut position, mut most) = (begun, 1 + random.below(if most > 40 { 40 } else { 4 }) as usize);
         for again in [false, true] {
             loop {
                 let clients = |pairs: &BTreeMap<Vec<u8>, Vec<u8>>| -> Vec<_> {
@@ -158,13 +158,13 @@ fn steps_come_to_what_the_transaction_does() {
                     clients(&expected),
                     "seed {seed}: {runs:?}"
                 );
-                if place.is_end(&runs) {
+                if position.is_end(&runs) {
                     break;
                 }
-                place = step(&mut pairs, &runs, place, most).unwrap();
+                position = step(&mut pairs, &runs, position, most).unwrap();
                 most = (most / 2).max(1 + pairs.0.len() / 20);
             }
-            place = if again { place } else { Place::default() };
+            position = if again { position } else { Position::default() };
         }
         assert_eq!(pairs.0, expected, "seed {seed}: {runs:?}");
     }
@@ -175,7 +175,7 @@ fn steps_come_to_what_the_transaction_does() {
 fn neighbours_are_one_run_and_others_take_few_bytes() {
     let mut pairs = Pairs(BTreeMap::new());
     for n in 0..10_000u64 {
-        let name = crate::data::place(1, &n.to_be_bytes());
+        let name = crate::data::name_hash(1, &n.to_be_bytes());
         pairs.0.insert([&[0xf0], &7u64.to_be_bytes()[..], &name, &[b'x'; 100]].concat(), Vec::new());
     }
     let deleted =

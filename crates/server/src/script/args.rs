@@ -114,7 +114,7 @@ pub(super) fn type_name(value: &Value) -> &'static str {
 pub(super) struct Raised(pub(super) Vec<u8>);
 
 /// The place in a script that has called the function which runs.
-fn place(lua: &Lua) -> String {
+fn location(lua: &Lua) -> String {
     // Those of the sandbox are not places of a script.
     (1..4)
         .find_map(|level| {
@@ -133,7 +133,7 @@ fn place(lua: &Lua) -> String {
 /// The error that a function ends with.
 pub(super) fn raise(lua: &Lua, fail: Fail) -> mlua::Error {
     match fail {
-        Fail::Text(text) => mlua::Error::RuntimeError(format!("{}{text}", place(lua))),
+        Fail::Text(text) => mlua::Error::RuntimeError(format!("{}{text}", location(lua))),
         Fail::Lua(error) => error,
     }
 }

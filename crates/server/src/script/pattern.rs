@@ -30,7 +30,7 @@ pub(super) enum Capture {
     /// These bytes of the text.
     Text(usize, usize),
     /// A place, counted from 1.
-    Place(usize),
+    Position(usize),
 }
 
 #[derive(Clone, Copy)]
@@ -117,7 +117,7 @@ impl<'m> Matcher<'m> {
             let Some(byte) = self.pattern.get(p).copied() else { return Ok(Some(s)) };
             match byte {
                 b'(' if self.pattern.get(p + 1) == Some(&b')') => {
-                    return self.open(s, p + 2, Open::Closed(Capture::Place(s + 1)));
+                    return self.open(s, p + 2, Open::Closed(Capture::Position(s + 1)));
                 }
                 b'(' => return self.open(s, p + 1, Open::Unclosed(s)),
                 b')' => return self.close(s, p + 1),

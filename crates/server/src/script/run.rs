@@ -162,13 +162,13 @@ fn explain(lua: &Lua, error: Value) -> mlua::Result<Value> {
     };
     // Functions of Rust and of the sandbox are not where a script goes wrong.
     for level in 1..8 {
-        let place = lua.inspect_stack(level, |debug| {
+        let location = lua.inspect_stack(level, |debug| {
             let source = debug.source();
             let text = source.source.map(|text| text.into_owned()).unwrap_or_default();
             let is_own = source.what == "C" || source.what == "tail" || text == OWN;
             (is_own, text, debug.current_line())
         });
-        match place {
+        match location {
             Some((true, ..)) => {}
             Some((false, source, line)) => {
                 table.raw_set("source", source)?;

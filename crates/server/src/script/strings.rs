@@ -21,7 +21,7 @@ fn told(stopped: Stopped, state: &State) -> Fail {
 
 fn value(lua: &Lua, text: &[u8], capture: Capture) -> mlua::Result<Value> {
     Ok(match capture {
-        Capture::Place(at) => Value::Number(at as f64),
+        Capture::Position(at) => Value::Number(at as f64),
         Capture::Text(from, to) => Value::String(lua.create_string(&text[from..to])?),
     })
 }
@@ -59,11 +59,11 @@ fn find(args: &Args<'_>, state: &State, tells_place: bool) -> Answer<MultiValue>
     // Behind the end is the end.
     let from = (from as usize - 1).min(text.len());
     let none = || Ok(MultiValue::from_iter([Value::Nil]));
-    let place = |from: usize, to: usize| [Value::Number((from + 1) as f64), Value::Number(to as f64)];
+    let span = |from: usize, to: usize| [Value::Number((from + 1) as f64), Value::Number(to as f64)];
     let is_plain = !matches!(args.get(3), Value::Nil | Value::Boolean(false));
     if tells_place && (is_plain || !pattern.iter().any(|byte| SPECIAL.contains(byte))) {
         return match plain(&text, &pattern, from, state)? {
-            Some(at) => Ok(MultiValue::from_iter(place(at, at + pattern.len()))),
+            Some(at) => Ok(MultiValue::from_iter(span(at, at + pattern.len()))),
             None => none(),
         };
     }
@@ -74,7 +74,7 @@ fn find(args: &Args<'_>, state: &State, tells_place: bool) -> Answer<MultiValue>
     let captures = matcher.captured(start, end, !tells_place).map_err(|stopped| told(stopped, state))?;
     let captures = values(args.lua, &text, &captures)?;
     Ok(if tells_place {
-        place(start, end).into_iter().chain(captures).collect()
+        span(start, end).into_iter().chain(captures).collect()
     } else {
         captures.into_iter().collect()
     })
@@ -187,7 +187,7 @@ fn replace(made: &mut Vec<u8>, by: &[u8], text: &[u8], whole: (usize, usize), ca
             Some(b'0') => made.extend_from_slice(&text[whole.0..whole.1]),
             Some(digit) if digit.is_ascii_digit() => match captures.get(usize::from(digit - b'1')) {
                 Some(Capture::Text(from, to)) => made.extend_from_slice(&text[*from..*to]),
-                Some(Capture::Place(at)) => made.extend_from_slice(at.to_string().as_bytes()),
+                Some(Capture::Position(at)) => made.extend_from_slice(at.to_string().as_bytes()),
                 None => return Err("invalid capture index".into()),
             },
             Some(other) => made.push(*other),

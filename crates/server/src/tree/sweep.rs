@@ -17,19 +17,19 @@ const AT_ONCE: usize = 64;
 
 /// Where the pass is that is under way.
 #[derive(Debug, Default)]
-pub(super) struct Place {
+pub(super) struct Progress {
     /// The last key looked at; none between two passes.
     last: Option<Vec<u8>>,
 }
 
 /// Looks at the next keys; true if some were removed.
 pub(super) fn some(tree: &Tree, now: u64) -> Result<bool> {
-    let mut place = tree.sweep.lock();
+    let mut progress = tree.sweep.lock();
     // A transaction that sets something that expires says so again, and so does the pass that finds it.
-    if place.last.is_none() && !tree.expiring.swap(false, Relaxed) {
+    if progress.last.is_none() && !tree.expiring.swap(false, Relaxed) {
         return Ok(false);
     }
-    let from = place.last.take().map_or(Bound::Unbounded, Bound::Excluded);
+    let from = progress.last.take().map_or(Bound::Unbounded, Bound::Excluded);
     let keys = Keys { from, ..Keys::all() };
     let (mut gone, mut last, mut left) = (Vec::new(), None, LOOKS);
     let looked = tree.transact(false, &mut |tx| {
@@ -65,6 +65,6 @@ pub(super) fn some(tree: &Tree, now: u64) -> Result<bool> {
             Ok(())
         })?;
     }
-    place.last = last;
+    progress.last = last;
     Ok(!gone.is_empty())
 }

@@ -1,6 +1,6 @@
 //! Areas that are searched, and the nine cells of the earth that cover one.
 
-use super::hash::{Bounds, Cell, EARTH_RADIUS, Place, STEPS, degrees, radians};
+use super::hash::{Bounds, Cell, EARTH_RADIUS, Point, STEPS, degrees, radians};
 
 /// What is searched, around a place, in metres.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -12,7 +12,7 @@ pub(super) enum Shape {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Area {
-    pub(super) around: Place,
+    pub(super) around: Point,
     pub(super) shape: Shape,
 }
 
@@ -21,13 +21,13 @@ const HALF_AROUND: f64 = 20037726.37;
 
 impl Area {
     /// How far from the middle a place is that is in it.
-    pub(super) fn distance(&self, place: Place) -> Option<f64> {
+    pub(super) fn distance(&self, point: Point) -> Option<f64> {
         match self.shape {
-            Shape::Circle(radius) => Some(self.around.distance(place)).filter(|distance| *distance <= radius),
+            Shape::Circle(radius) => Some(self.around.distance(point)).filter(|distance| *distance <= radius),
             Shape::Box(width, height) => {
-                let beside = Place { longitude: self.around.longitude, ..place };
-                let is_in = place.distance_north(self.around) <= height / 2.0 && place.distance(beside) <= width / 2.0;
-                is_in.then(|| self.around.distance(place))
+                let beside = Point { longitude: self.around.longitude, ..point };
+                let is_in = point.distance_north(self.around) <= height / 2.0 && point.distance(beside) <= width / 2.0;
+                is_in.then(|| self.around.distance(point))
             }
         }
     }
@@ -38,7 +38,7 @@ impl Area {
             Shape::Circle(radius) => (radius, radius),
             Shape::Box(width, height) => (width / 2.0, height / 2.0),
         };
-        let Place { longitude, latitude } = self.around;
+        let Point { longitude, latitude } = self.around;
         let up = degrees(height / EARTH_RADIUS);
         // Circles of latitude are shorter towards the poles.
         let nearest = if latitude < 0.0 { latitude - up } else { latitude + up };

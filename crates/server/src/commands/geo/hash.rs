@@ -10,7 +10,7 @@ pub(super) const EARTH_RADIUS: f64 = 6372797.560856;
 
 /// A place in degrees.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Place {
+pub(super) struct Point {
     pub(super) longitude: f64,
     pub(super) latitude: f64,
 }
@@ -33,13 +33,13 @@ pub(super) struct Bounds {
 
 impl Cell {
     /// The cell of a place, of the earth up to this latitude.
-    fn within(place: Place, steps: u32, latitude: f64) -> Self {
+    fn within(point: Point, steps: u32, latitude: f64) -> Self {
         let part = |degrees: f64, most: f64| ((degrees + most) / (2.0 * most) * f64::from(1_u32 << steps)) as u32;
-        Self { steps, column: part(place.longitude, LONGITUDE), row: part(place.latitude, latitude) }
+        Self { steps, column: part(point.longitude, LONGITUDE), row: part(point.latitude, latitude) }
     }
 
-    pub(super) fn of(place: Place, steps: u32) -> Self {
-        Self::within(place, steps, LATITUDE)
+    pub(super) fn of(point: Point, steps: u32) -> Self {
+        Self::within(point, steps, LATITUDE)
     }
 
     pub(super) fn bits(self) -> u64 {
@@ -102,7 +102,7 @@ fn gather(bits: u64) -> u32 {
     part as u32
 }
 
-impl Place {
+impl Point {
     /// The score of a member of this place.
     pub(super) fn score(self) -> f64 {
         Cell::of(self, STEPS).bits() as f64
@@ -170,12 +170,12 @@ mod tests {
     #[test]
     fn places_are_those_of_redis() {
         // Palermo, in the documentation of Redis.
-        let palermo = Place { longitude: 13.361389, latitude: 38.115556 };
-        let catania = Place { longitude: 15.087269, latitude: 37.502669 };
+        let palermo = Point { longitude: 13.361389, latitude: 38.115556 };
+        let catania = Point { longitude: 15.087269, latitude: 37.502669 };
         assert_eq!(palermo.score(), 3479099956230698.0);
-        assert_eq!(format!("{:.17}", Place::of(palermo.score()).longitude), "13.36138933897018433");
-        assert_eq!(&Place::of(palermo.score()).letters(), b"sqc8b49rny0");
-        let [one, other] = [palermo, catania].map(|place| Place::of(place.score()));
+        assert_eq!(format!("{:.17}", Point::of(palermo.score()).longitude), "13.36138933897018433");
+        assert_eq!(&Point::of(palermo.score()).letters(), b"sqc8b49rny0");
+        let [one, other] = [palermo, catania].map(|point| Point::of(point.score()));
         assert_eq!(format!("{:.4}", one.distance(other)), "166274.1516");
     }
 

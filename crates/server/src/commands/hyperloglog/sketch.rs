@@ -30,7 +30,7 @@ pub(super) const INVALID: &str = "WRONGTYPE Key is not a valid HyperLogLog strin
 pub(super) const CORRUPT: &str = "INVALIDOBJ Corrupted HLL object detected";
 
 /// Which register an element is for, and what it would be.
-pub(super) fn place(element: &[u8]) -> (usize, u8) {
+pub(super) fn register(element: &[u8]) -> (usize, u8) {
     let hash = murmur(element, 0xadc8_3b19);
     let rest = hash >> BITS | 1 << (64 - BITS);
     ((hash as usize) & (COUNT - 1), rest.trailing_zeros() as u8 + 1)
@@ -297,7 +297,7 @@ mod tests {
         let mut dense = Sketch::new();
         dense.make_dense().unwrap();
         for n in 0..3000_u32 {
-            let (register, value) = place(&n.to_le_bytes());
+            let (register, value) = register(&n.to_le_bytes());
             let raises = expected[register] < value;
             expected[register] = expected[register].max(value);
             assert_eq!((sparse.set(register, value), dense.set(register, value)), (Some(raises), Some(raises)));

@@ -182,7 +182,7 @@ impl Desk {
     pub(super) fn consumer(&mut self, c: &Context<'_>, number: u64) -> Outcome<&mut Consumer> {
         Ok(match self.known.entry(number) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(place) => place.insert(numbered(c, &self.head, &self.group, number)?),
+            Entry::Vacant(vacant) => vacant.insert(numbered(c, &self.head, &self.group, number)?),
         })
     }
 
