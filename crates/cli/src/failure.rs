@@ -132,7 +132,7 @@ impl Failure {
                 // Nothing else says where records are, so a repair has nothing to go by.
                 let next = match other {
                     kv::Error::Damaged { what: "checkpoint" | "table of segments", .. } => RESTORE,
-                    kv::Error::Damaged { .. } => &repair,
+                    kv::Error::Damaged { .. } | kv::Error::Lost { .. } | kv::Error::LostCommits { .. } => &repair,
                     _ => next,
                 };
                 let what = if what.contains(&file.to_string()) { what.to_owned() } else { format!("{file}: {what}") };
