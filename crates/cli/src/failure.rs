@@ -117,10 +117,10 @@ impl Failure {
                     "check the path; `cairn kv create` makes a store",
                 )
             }
-            kv::Error::Pool(error @ pmem::Error::Truncated { .. }) => {
+            kv::Error::Pool(error @ pmem::Error::Truncated { found, .. }) if *found >= HEADER => {
                 Self { next: repair_of_store(path), ..Self::pool(path, error) }
             }
-            kv::Error::Pool(error @ pmem::Error::Damaged { .. }) => {
+            kv::Error::Pool(error @ (pmem::Error::Damaged { .. } | pmem::Error::Truncated { .. })) => {
                 Self { next: RESTORE.to_owned(), ..Self::pool(path, error) }
             }
             kv::Error::Pool(error) => Self::pool(path, error),
@@ -227,6 +227,9 @@ pub fn is_damage_of_store(error: &kv::Error) -> bool {
         _ => false,
     }
 }
+
+/// Bytes of a pool's header, both copies: without them a repair knows nothing of the rest.
+const HEADER: u64 = 8192;
 
 /// What to do about a store of keys and values that no repair can read.
 const RESTORE: &str = "make it anew of a backup, at another path: `cairn kv restore BACKUP PATH`; a repair of this one has nothing to go by";
