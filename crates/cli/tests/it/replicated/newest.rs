@@ -158,7 +158,10 @@ fn what_came_last_is_whole_on_the_next_leader() {
         for line in ["SET mark zero", "SELECT 1", "SET mark one", "SELECT 6", "SET kept old", "SELECT 5"] {
             assert_eq!(connection.ask(line).unwrap(), "+OK", "{line}");
         }
-        assert_eq!(connection.ask(&format!("SET long {}", text(FIRST))).unwrap(), "+OK");
+        for number in 0..FIRST {
+            let said = connection.ask(&format!("APPEND long {}", part(number))).unwrap();
+            assert_eq!(said, format!(":{}", (number + 1) * PART as u64));
+        }
         told.parts.store(FIRST, SeqCst);
         for line in ["CONFIG SET slowlog-max-len 200", "CONFIG REWRITE"] {
             assert_eq!(connection.ask(line).unwrap(), "+OK", "{line}");
