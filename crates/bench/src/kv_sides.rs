@@ -88,7 +88,7 @@ pub fn read_only(steps: &[Step<'_>]) -> bool {
 
 /// One that keeps keys and values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Keeper {
+pub enum StoreKind {
     /// The crate `kv`.
     Kv,
     /// A structure in a heap, in place.
@@ -99,7 +99,7 @@ pub enum Keeper {
     Peer(Peer),
 }
 
-impl Keeper {
+impl StoreKind {
     /// Ours, as `--engine` names them.
     pub const OURS: [Self; 3] = [Self::Kv, Self::Heap(Structure::BTree), Self::Heap(Structure::HashMap)];
 
@@ -189,13 +189,13 @@ impl Keeper {
     }
 }
 
-impl fmt::Display for Keeper {
+impl fmt::Display for StoreKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
 }
 
-impl FromStr for Keeper {
+impl FromStr for StoreKind {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {

@@ -8,7 +8,7 @@ use bench::engines::Contestant;
 use bench::experiments::kv::KvRun;
 use bench::experiments::overwrite::{Overwrite, Set};
 use bench::experiments::server::Served;
-use bench::kv_sides::{Field, Keeper};
+use bench::kv_sides::{Field, StoreKind};
 use bench::workload::Workload;
 use bench::{Contest, Plan, Row, Spread};
 use heap::Policy;
@@ -124,10 +124,10 @@ struct Store<'a> {
 
 impl Store<'_> {
     fn measure(&self, plan: Plan, seed: u64) -> Vec<Beside> {
-        let redb = Keeper::Peer(bench::kv_sides::Peer::Redb);
+        let redb = StoreKind::Peer(bench::kv_sides::Peer::Redb);
         let field = Field {
             dir: self.dir.to_owned(),
-            who: vec![Keeper::Kv, redb],
+            who: vec![StoreKind::Kv, redb],
             baseline: Some(redb),
             threads: vec![self.threads],
             plan,

@@ -1,7 +1,7 @@
 //! `kv`: one put per transaction, and YCSB A to F, on stores of keys and values.
 
 use crate::experiments::ycsb::generated;
-use crate::kv_sides::{Field, Keeper, KvRoom, Loaded};
+use crate::kv_sides::{Field, KvRoom, Loaded, StoreKind};
 use crate::rounds::ROUNDS_BESIDE;
 use crate::workload::{Hashed, Values, Workload, Ycsb};
 use crate::{Result, Row, Spread, Watch, machine};
@@ -92,7 +92,7 @@ impl KvRun {
                 .threads(threads)
                 .param("workload", workload.name())
                 .param("distribution", ycsb.chosen().name());
-            let takes_part = |who: Keeper| match workload.scans() && !who.is_ordered() {
+            let takes_part = |who: StoreKind| match workload.scans() && !who.is_ordered() {
                 true => Err("a hash map has no order to scan in".to_owned()),
                 false => Ok(vec![None]),
             };
@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn a_row_for_everybody_in_every_case() {
         let plan = Plan { batch_time: std::time::Duration::from_micros(100), ..Plan::quick() };
-        let field = Field { who: Keeper::OURS.into_iter().chain(Keeper::peers()).collect(), ..Field::here(plan) };
+        let field = Field { who: StoreKind::OURS.into_iter().chain(StoreKind::peers()).collect(), ..Field::here(plan) };
         let workloads = Workload::EVERY.to_vec();
         let run = KvRun { workloads, keys: vec![300], value_bytes: vec![64], ..KvRun::default() };
         let rows = run.measure(&field, &()).unwrap();
@@ -165,12 +165,12 @@ mod tests {
         assert!(loads.iter().all(|row| row.ops == 300 && row.of_live > Some(0.0)), "{loads:?}");
         assert_eq!(rows.len(), 2 * 9 * field.who.len());
         for row in &rows {
-            let who: Keeper = row.engine.parse().unwrap();
+            let who: StoreKind = row.engine.parse().unwrap();
             let scans = row.params["workload"] != "E" || who.is_ordered();
             let there = scans && (!who.is_peer() || cfg!(feature = "peers"));
             assert_eq!((row.missing.is_none(), row.ops > 0), (there, there), "{row:?}");
             let writes = row.params["workload"] == "put" && there;
-            if who.is_peer() && writes && !matches!(who, Keeper::Pmemobj(_)) && row.threads == 1 {
+            if who.is_peer() && writes && !matches!(who, StoreKind::Pmemobj(_)) && row.threads == 1 {
                 assert!(row.syncs_per_op >= Some(1.0), "{row:?}");
             }
             if !who.is_peer() && writes {

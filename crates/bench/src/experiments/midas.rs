@@ -10,7 +10,7 @@ use tx::Isolation;
 
 use crate::contest::share;
 use crate::crew::{Crew, Worker};
-use crate::kv_sides::{Field, Keeper, KvRoom, KvSide, Session, Step};
+use crate::kv_sides::{Field, KvRoom, KvSide, Session, Step, StoreKind};
 use crate::latency::Sampler;
 use crate::workload::{Random, Values};
 use crate::{Batch, Error, Plan, Result, Row, Watch};
@@ -135,7 +135,7 @@ impl Midas {
             value_bytes: self.value_bytes,
             sessions: threads_max * self.isolations.len() + 1,
         };
-        let levels = |who: Keeper| -> Result<Vec<Option<Isolation>>, String> {
+        let levels = |who: StoreKind| -> Result<Vec<Option<Isolation>>, String> {
             let levels = who.levels().into_iter().filter(|level| self.isolations.contains(level));
             let levels: Vec<_> = levels.map(Some).collect();
             if levels.is_empty() { Err("no such transactions of several operations".into()) } else { Ok(levels) }
@@ -269,7 +269,7 @@ mod tests {
     #[test]
     fn rows_for_every_level() {
         let plan = Plan { batch_time: std::time::Duration::from_micros(200), ..Plan::quick() };
-        let who: Vec<_> = Keeper::OURS.into_iter().chain(Keeper::peers()).collect();
+        let who: Vec<_> = StoreKind::OURS.into_iter().chain(StoreKind::peers()).collect();
         let field = Field { who: who.clone(), ..Field::here(plan) };
         let run = Midas { scenarios: vec![Scenario::S1, Scenario::S2], ..Midas::default() };
         let rows = run.measure(&field, &()).unwrap();

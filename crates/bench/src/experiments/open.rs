@@ -6,7 +6,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use crate::contest::folder;
-use crate::kv_sides::{Field, Keeper, KvRoom, KvSide, as_killed, fill, taken};
+use crate::kv_sides::{Field, KvRoom, KvSide, StoreKind, as_killed, fill, taken};
 use crate::workload::{Hashed, Names, Random, Values};
 use crate::{Batch, Error, Plan, Result, Row, Side, Watch, clock, run_watched};
 
@@ -48,7 +48,7 @@ impl KvOpen {
     }
 
     fn compare(&self, field: &Field, keys: u64, watch: &dyn Watch) -> Result<Vec<Row>> {
-        let row = |who: Keeper| {
+        let row = |who: StoreKind| {
             let row = Row::new(EXPERIMENT, who.name()).param("keys", keys).param("key_bytes", self.key_bytes);
             row.param("value_bytes", self.value_bytes)
         };
@@ -107,7 +107,7 @@ impl Case {
     }
 
     /// Makes what is left of a store whose process was killed; tells its domain.
-    fn kill(&self, who: Keeper) -> Result<Result<Option<String>, String>> {
+    fn kill(&self, who: StoreKind) -> Result<Result<Option<String>, String>> {
         let (alive, killed) = (self.dirs.path().join("alive"), self.dirs.path().join(who.name()));
         let side = match who.open(&alive, self.room)? {
             Ok(side) => side,
@@ -153,7 +153,7 @@ impl Case {
     }
 
     /// Opens what is left, in a copy of it, and reads the key's value.
-    fn open(&self, who: Keeper, key: u64) -> Result<Batch> {
+    fn open(&self, who: StoreKind, key: u64) -> Result<Batch> {
         let path = self.dirs.path().join("opened");
         as_killed(&self.dirs.path().join(who.name()), &path)?;
         let mut out = vec![0; self.room.value_bytes as usize];
@@ -182,12 +182,12 @@ mod tests {
 
     #[test]
     fn everybody_opens_what_was_killed() {
-        let who: Vec<_> = Keeper::OURS.into_iter().chain(Keeper::peers()).collect();
+        let who: Vec<_> = StoreKind::OURS.into_iter().chain(StoreKind::peers()).collect();
         let field = Field { who: who.clone(), ..Field::here(Plan::quick()) };
         let rows = KvOpen { keys: vec![500], ..KvOpen::default() }.measure(&field, &()).unwrap();
         assert_eq!(rows.len(), who.len());
         for row in &rows {
-            let there = cfg!(feature = "peers") || !row.engine.parse::<Keeper>().unwrap().is_peer();
+            let there = cfg!(feature = "peers") || !row.engine.parse::<StoreKind>().unwrap().is_peer();
             assert_eq!((row.missing.is_none(), row.rounds), (there, if there { 5 } else { 0 }), "{row:?}");
             assert_eq!(row.ops, row.rounds as u64);
         }

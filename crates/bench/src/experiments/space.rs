@@ -1,7 +1,7 @@
 //! `kv-space`: what the files of a store take while a few keys are overwritten again and again.
 
 use crate::contest::folder;
-use crate::kv_sides::{Field, Keeper, KvRoom, fill, taken};
+use crate::kv_sides::{Field, KvRoom, StoreKind, fill, taken};
 use crate::table::{pivot, scaled};
 use crate::workload::{Hashed, Names, Random, Values};
 use crate::{Error, Result, Row, Spread, Watch, clock, machine};
@@ -44,7 +44,7 @@ impl KvSpace {
         Ok(rows)
     }
 
-    fn one(&self, who: Keeper, field: &Field, watch: &dyn Watch) -> Result<Vec<Row>> {
+    fn one(&self, who: StoreKind, field: &Field, watch: &dyn Watch) -> Result<Vec<Row>> {
         let row = Row::new(EXPERIMENT, who.name()).param("keys", self.keys).param("key_bytes", self.key_bytes);
         let row = row.param("value_bytes", self.value_bytes);
         let room = KvRoom { pairs: self.keys, key_bytes: self.key_bytes, value_bytes: self.value_bytes, sessions: 1 };
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn files_are_looked_at_as_often_as_asked() {
-        let who: Vec<_> = Keeper::OURS.into_iter().chain(Keeper::peers()).collect();
+        let who: Vec<_> = StoreKind::OURS.into_iter().chain(StoreKind::peers()).collect();
         let field = Field { who: who.clone(), ..Field::here(Plan::quick()) };
         let what = KvSpace { keys: 50, overwrites: 300, looks: 3, ..KvSpace::default() };
         let rows = what.measure(&field, &()).unwrap();

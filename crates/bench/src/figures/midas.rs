@@ -7,7 +7,7 @@ use ::peers::Peer;
 
 use super::{Figure, Setting, Shown, param};
 use crate::experiments::{Midas, Scenario};
-use crate::kv_sides::{Field, Keeper};
+use crate::kv_sides::{Field, StoreKind};
 use crate::plot::{Line, Lines};
 use crate::table::{contestant, pivot, scaled};
 use crate::{Result, Row, Watch};
@@ -59,9 +59,9 @@ pub const FIGURES: &[Figure] = figures! {
 };
 
 /// Ours, and those the thesis would be asked about today.
-fn everybody() -> Vec<Keeper> {
+fn everybody() -> Vec<StoreKind> {
     let peers = [Peer::BerkeleyDb, Peer::RocksDbOptimistic, Peer::Lmdb, Peer::Redb, Peer::Fjall];
-    Keeper::OURS.into_iter().chain(peers.map(Keeper::Peer)).collect()
+    StoreKind::OURS.into_iter().chain(peers.map(StoreKind::Peer)).collect()
 }
 
 /// All four figures of a scenario come from the same rounds.

@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use tx::Isolation;
 
 use super::files;
-use super::{Keeper, KvRoom, KvSide, Session, Step};
+use super::{KvRoom, KvSide, Session, Step, StoreKind};
 use crate::contest::{folder, memory};
 use crate::crew::{Crew, with_crew};
 use crate::workload::{Names, Values};
@@ -19,9 +19,9 @@ pub struct Field {
     /// Where stores go.
     pub dir: PathBuf,
     /// The stores that take part, in the order of the rows.
-    pub who: Vec<Keeper>,
+    pub who: Vec<StoreKind>,
     /// The one that the others are compared with; by default the first peer, else the first.
-    pub baseline: Option<Keeper>,
+    pub baseline: Option<StoreKind>,
     /// Numbers of threads, one after the other.
     pub threads: Vec<usize>,
     /// How much to measure.
@@ -33,14 +33,14 @@ pub struct Field {
 /// Stores that are open. Their files go with them.
 pub(crate) struct Stand {
     /// Declared before the folder, so that stores are closed before their files go.
-    pub(crate) open: Vec<(Keeper, Box<dyn KvSide>)>,
-    missing: Vec<(Keeper, String)>,
+    pub(crate) open: Vec<(StoreKind, Box<dyn KvSide>)>,
+    missing: Vec<(StoreKind, String)>,
     folder: TempDir,
 }
 
 /// What filling a store took.
 pub(crate) struct Loaded {
-    pub(crate) who: Keeper,
+    pub(crate) who: StoreKind,
     pub(crate) time: Duration,
     /// Bytes of anonymous memory that the process has more than before; what one store gave back another may have got.
     pub(crate) dram: Option<u64>,
@@ -84,12 +84,12 @@ impl Field {
     /// Ours, in memory if there is some, by one and two threads.
     #[must_use]
     pub fn here(plan: Plan) -> Self {
-        let who = Keeper::OURS.to_vec();
+        let who = StoreKind::OURS.to_vec();
         Self { dir: memory(), who, baseline: None, threads: vec![1, 2], plan, seed: 1 }
     }
 
     /// Opens all stores that `may`; the others are missing for the reason it gives.
-    pub(crate) fn stand(&self, room: KvRoom, may: impl Fn(Keeper) -> Result<(), String>) -> Result<Stand> {
+    pub(crate) fn stand(&self, room: KvRoom, may: impl Fn(StoreKind) -> Result<(), String>) -> Result<Stand> {
         let folder = folder(&self.dir)?;
         let pair = 100 + room.key_bytes as u64 + u64::from(room.value_bytes);
         files::use_memory(folder.path(), 4 * room.pairs * pair * self.who.len() as u64)?;
@@ -115,11 +115,11 @@ impl Field {
         stand: &'env Stand,
         row: &Row,
         watch: &dyn Watch,
-        takes_part: impl Fn(Keeper) -> Result<Vec<Option<Isolation>>, String>,
+        takes_part: impl Fn(StoreKind) -> Result<Vec<Option<Isolation>>, String>,
         work: impl for<'c> Fn(&'env dyn KvSide, &'c Crew<'env>, Option<Isolation>) -> Result<Work<'c>>,
     ) -> Result<Vec<Row>> {
         let row = Row { medium: machine::medium(&self.dir), ..row.clone() };
-        let named = |who: Keeper| Row { engine: who.name().into(), ..row.clone() };
+        let named = |who: StoreKind| Row { engine: who.name().into(), ..row.clone() };
         let mut missing: Vec<_> = stand.missing.iter().map(|(who, why)| named(*who).missing(why)).collect();
         let mut rows = with_crew(row.threads, |crew| {
             let (mut sides, mut whose) = (Vec::new(), Vec::new());
@@ -145,7 +145,7 @@ impl Field {
     }
 
     /// Which of those the others are compared with.
-    fn baseline(&self, whose: &[Keeper]) -> Option<usize> {
+    fn baseline(&self, whose: &[StoreKind]) -> Option<usize> {
         match self.baseline {
             Some(wanted) => whose.iter().position(|who| *who == wanted),
             None => whose.iter().position(|who| who.is_peer()).or(Some(0)),
@@ -202,7 +202,7 @@ impl Stand {
 
 /// In large transactions, where there are some.
 pub(crate) fn fill<K: AsRef<[u8]>, V: AsRef<[u8]>>(
-    who: Keeper,
+    who: StoreKind,
     session: &mut dyn Session,
     pairs: impl Iterator<Item = (K, V)>,
 ) -> Result<()> {
@@ -297,16 +297,16 @@ mod tests {
         let field = Field { who: vec![], ..Field::here(Plan::quick()) };
         let room = KvRoom { pairs: 10, key_bytes: 24, value_bytes: 8, sessions: 1 };
         let mut stand = field.stand(room, |_| Ok(())).unwrap();
-        let peer = Keeper::Peer(peers::Peer::ALL[0]);
-        let who: [(Keeper, Box<dyn KvSide>); 2] = [(peer, Box::new(Full)), (Keeper::Kv, Box::new(Liar))];
+        let peer = StoreKind::Peer(peers::Peer::ALL[0]);
+        let who: [(StoreKind, Box<dyn KvSide>); 2] = [(peer, Box::new(Full)), (StoreKind::Kv, Box::new(Liar))];
         stand.open.extend(who);
-        std::fs::create_dir(stand.folder.path().join(Keeper::Kv.name())).unwrap();
+        std::fs::create_dir(stand.folder.path().join(StoreKind::Kv.name())).unwrap();
         let (names, values) = (crate::workload::Hashed::new(24).unwrap(), Values::new(8, 1));
         let loaded = stand.load(10, &names, &values, 8).unwrap();
-        assert_eq!(loaded.iter().map(|one| one.who).collect::<Vec<_>>(), [Keeper::Kv]);
+        assert_eq!(loaded.iter().map(|one| one.who).collect::<Vec<_>>(), [StoreKind::Kv]);
         assert_eq!(stand.open.len(), 1);
         assert!(stand.missing[0].0 == peer && stand.missing[0].1.contains("no room"), "{:?}", stand.missing);
-        stand.open.push((Keeper::Kv, Box::new(Full)));
+        stand.open.push((StoreKind::Kv, Box::new(Full)));
         assert!(stand.load(10, &names, &values, 8).is_err(), "ours must not fail");
     }
 

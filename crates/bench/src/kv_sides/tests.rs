@@ -2,8 +2,8 @@ use super::*;
 
 const ROOM: KvRoom = KvRoom { pairs: 100, key_bytes: 24, value_bytes: 64, sessions: 2 };
 
-fn all() -> impl Iterator<Item = Keeper> {
-    Keeper::OURS.into_iter().chain(Keeper::peers())
+fn all() -> impl Iterator<Item = StoreKind> {
+    StoreKind::OURS.into_iter().chain(StoreKind::peers())
 }
 
 #[test]
@@ -11,7 +11,7 @@ fn names_are_distinct_and_parse() {
     for who in all() {
         assert_eq!(who.name().parse(), Ok(who));
     }
-    assert!("sled".parse::<Keeper>().unwrap_err().contains("rocksdb"));
+    assert!("sled".parse::<StoreKind>().unwrap_err().contains("rocksdb"));
 }
 
 #[test]

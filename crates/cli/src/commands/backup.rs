@@ -10,7 +10,7 @@ use pmem::Pool;
 
 use super::Outcome;
 use super::check;
-use super::keeper::{HEAP, VERSIONS};
+use super::object_engine::{HEAP, VERSIONS};
 use crate::args::Backup;
 use crate::failure::Failure;
 use crate::output::say;

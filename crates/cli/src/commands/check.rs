@@ -15,7 +15,7 @@ use pmem::{Allocator, HeapUsage, Objects, Options, Pool, PoolInfo, RegionInfo, R
 use serde::Serialize;
 
 use super::info::{InfoJson, kind_name};
-use super::keeper::{HEAP, VERSIONS};
+use super::object_engine::{HEAP, VERSIONS};
 use super::{Outcome, print_json};
 use crate::args::Check;
 use crate::failure::{Failure, is_damage};

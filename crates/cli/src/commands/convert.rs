@@ -9,7 +9,7 @@ use pmem::{HeapUsage, Pool};
 
 use super::Outcome;
 use super::check;
-use super::keeper::{HEAP, VERSIONS};
+use super::object_engine::{HEAP, VERSIONS};
 use crate::args::Convert;
 use crate::failure::Failure;
 use crate::output::{note, say};

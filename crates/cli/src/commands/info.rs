@@ -7,7 +7,7 @@ use mvcc::Mvcc;
 use pmem::{HeapUsage, Options, Pool, PoolInfo, RegionKind};
 use serde::Serialize;
 
-use super::keeper::{HEAP, VERSIONS};
+use super::object_engine::{HEAP, VERSIONS};
 use super::{Outcome, print_json};
 use crate::args::Info;
 use crate::failure::Failure;

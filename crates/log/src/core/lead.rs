@@ -9,7 +9,7 @@ use crate::image::Image;
 use crate::options::Options;
 use crate::recovery::{Reader, Recovered, Tail};
 use crate::replicate::candidate::Elected;
-use crate::replicate::leading::{Lead, Manner};
+use crate::replicate::leading::{Lead, LeadOptions};
 use crate::replicate::members::Layout;
 use crate::replicate::takeover::Taken;
 use crate::replicate::{Joining, Leading, Link};
@@ -20,7 +20,7 @@ const MOMENT: Duration = Duration::from_millis(1);
 
 impl Core {
     /// The log that was taken over, by its new leader.
-    pub(crate) fn lead(elected: Elected, manner: Manner, options: &Options) -> Result<(Self, Recovered)> {
+    pub(crate) fn lead(elected: Elected, lead_options: LeadOptions, options: &Options) -> Result<(Self, Recovered)> {
         let Elected { taken: Taken { config, end, in_doubt, .. }, epoch, owner, own, image, links } = elected;
         let (pool, failpoints) = (image.pool().clone(), options.failpoints());
         let none = || Error::QuorumUnavailable {
@@ -49,7 +49,7 @@ impl Core {
             superline_repaired: false,
         };
         let links = links.into_iter().map(|(_, link)| link).collect();
-        let lead = Lead { links, config, own, epoch, owner, manner };
+        let lead = Lead { links, config, own, epoch, owner, lead_options };
         let leading = Leading::new(lead, end, superline.head(), promise, &geometry, failpoints);
         let mut space = Space::new(&pool, region, geometry, cell, walk.lsn, walk.position, walk.opened, failpoints);
         space.known_head = Some(superline.head_position);

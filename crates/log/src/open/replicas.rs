@@ -12,7 +12,7 @@ use crate::handle::Log;
 use crate::options::Options;
 use crate::recovery::Recovered;
 use crate::replicate::candidate::{Candidate, Elected, Link, Lost, Make, Stand};
-use crate::replicate::leading::{Clock, FlushOrder, Manner};
+use crate::replicate::leading::{Clock, FlushOrder, LeadOptions};
 use crate::replicate::members::Layout;
 use crate::replicate::stored::StoredReplica;
 use crate::replicate::takeover::Taken;
@@ -233,8 +233,8 @@ fn lead(options: &Options, replicas: &Replicas, make: Option<Make>) -> Result<(L
     })?;
     drop(temporary); // its file has no name any more, and goes when the pool is closed
     let receivers = elected.links.iter().map(|(replica, _)| receivers[replica - 1].take()).collect();
-    let manner = Manner { order: replicas.order, timeout: replicas.timeout, clock: clock() };
-    let (core, recovered) = Core::lead(elected, manner, options)?;
+    let lead_options = LeadOptions { order: replicas.order, timeout: replicas.timeout, clock: clock() };
+    let (core, recovered) = Core::lead(elected, lead_options, options)?;
     Ok((Log::leading(core, recovered, receivers, &replicas.addresses, &replicas.trust), recovered))
 }
 

@@ -36,7 +36,7 @@ pub enum FlushOrder {
 pub(crate) type Clock = Box<dyn Fn() -> u64 + Send + Sync>;
 
 /// How a leader leads.
-pub(crate) struct Manner {
+pub(crate) struct LeadOptions {
     pub(crate) order: FlushOrder,
     /// A replica that has not acknowledged for so long is given up.
     pub(crate) timeout: Duration,
@@ -51,7 +51,7 @@ pub(crate) struct Lead {
     pub(crate) own: Option<u64>,
     pub(crate) epoch: u32,
     pub(crate) owner: u64,
-    pub(crate) manner: Manner,
+    pub(crate) lead_options: LeadOptions,
 }
 
 /// The ways to the replicas, and how far they were sent records.
@@ -134,9 +134,9 @@ impl Leading {
             leads_until: AtomicU64::new(u64::MAX),
             epoch: lead.epoch,
             owner: lead.owner,
-            order: lead.manner.order,
-            timeout: lead.manner.timeout,
-            clock: lead.manner.clock,
+            order: lead.lead_options.order,
+            timeout: lead.lead_options.timeout,
+            clock: lead.lead_options.clock,
             base: geometry.offset(0),
             segment_bytes: geometry.segment_bytes,
             segments: geometry.circle.segments(),

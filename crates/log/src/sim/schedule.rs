@@ -17,7 +17,7 @@ pub(super) fn run(seed: u64, shape: &Shape, without: Option<Step>) -> Result<Cov
     let said = |world: &World, what: String| format!("{shape:?}, after {:?}: {what}", world.network.now());
     play(&mut world).map_err(|what| said(&world, what))?;
     do_without(&mut world).map_err(|what| said(&world, what))?;
-    mend(&mut world).map_err(|what| said(&world, what))?;
+    repair(&mut world).map_err(|what| said(&world, what))?;
     world.coverage.schedules = 1;
     Ok(world.coverage)
 }
@@ -255,7 +255,7 @@ fn elect(world: &mut World) -> Result<bool, String> {
 }
 
 /// All is well again: a machine can lead, and everything is there.
-fn mend(world: &mut World) -> Result<(), String> {
+fn repair(world: &mut World) -> Result<(), String> {
     for _ in 0..60 {
         restart(world, None)?;
         for at in 0..world.nodes.len() {

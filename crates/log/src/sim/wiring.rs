@@ -11,7 +11,7 @@ use crate::handle::Log;
 use crate::options::Options;
 use crate::recovery::Recovered;
 use crate::replicate::candidate::{Elected, Link};
-use crate::replicate::leading::{Clock, FlushOrder, Manner};
+use crate::replicate::leading::{Clock, FlushOrder, LeadOptions};
 use crate::replicate::members::Layout;
 use crate::replicate::served::Served;
 
@@ -50,8 +50,8 @@ pub(super) fn peer_of(elected: &Elected, replica: usize) -> Option<usize> {
 
 /// The log of the candidate that was elected. Only the caller hears its replicas.
 pub(super) fn lead(elected: Elected, order: FlushOrder, clock: Clock, options: &Options) -> Result<(Log, Recovered)> {
-    let manner = Manner { order, timeout: Duration::from_millis(300), clock };
-    let (core, recovered) = Core::lead(elected, manner, options)?;
+    let lead_options = LeadOptions { order, timeout: Duration::from_millis(300), clock };
+    let (core, recovered) = Core::lead(elected, lead_options, options)?;
     Ok((Log::new(core), recovered))
 }
 

@@ -12,7 +12,7 @@ use pmem::Stats;
 use super::Setting;
 use crate::engines::{AnyStore, Contestant, Made, Room, Structure};
 use crate::experiments::memcached::{Load, Test, fill, run};
-use crate::kv_sides::{Keeper, KvRoom, KvSide, Peer};
+use crate::kv_sides::{KvRoom, KvSide, Peer, StoreKind};
 use crate::target::{Found, Store};
 use crate::{Batch, Error, Result, Row, Side, Watch, machine, run_watched};
 
@@ -40,7 +40,7 @@ pub(super) fn measure(setting: &Setting, watch: &dyn Watch, row: &Row) -> Result
         stores.push((name, Box::new(OnHeap { made, map })));
     }
     let room = KvRoom { pairs: keys, key_bytes: KEY_BYTES, value_bytes: VALUE_BYTES as u32, sessions: most };
-    if let Ok(side) = Keeper::Peer(Peer::BerkeleyDb).open(&folder.path().join("bdb"), room)? {
+    if let Ok(side) = StoreKind::Peer(Peer::BerkeleyDb).open(&folder.path().join("bdb"), room)? {
         stores.push(("bdb", Box::new(Other(side))));
     }
 

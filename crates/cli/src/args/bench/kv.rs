@@ -1,7 +1,7 @@
 //! Measurements of stores of keys and values.
 
 use bench::experiments::Scenario;
-use bench::kv_sides::Keeper;
+use bench::kv_sides::StoreKind;
 use bench::workload::Workload;
 use clap::Args as ClapArgs;
 use tx::Isolation;
@@ -15,17 +15,17 @@ use crate::size;
 pub struct CompareStores {
     /// Ours: kv; btree and hashmap, structures in a heap
     #[arg(long, value_name = "A,B", value_delimiter = ',', value_parser = ours, default_value = "kv,btree")]
-    pub engine: Vec<Keeper>,
+    pub engine: Vec<StoreKind>,
     /// Other systems: lmdb, lmdb-writemap, rocksdb, rocksdb-optimistic, rocksdb-locking, bdb, sqlite, redb, fjall, pmemobj-hashmap, pmemobj-btree; one that is
     /// not in this build is reported as missing
     #[arg(long, value_name = "P,Q", value_delimiter = ',', value_parser = peer)]
-    pub peer: Vec<Keeper>,
+    pub peer: Vec<StoreKind>,
     /// Numbers of threads, one after the other
     #[arg(long, value_name = "N,M", value_delimiter = ',', default_value = "1,2", value_parser = threads)]
     pub threads: Vec<usize>,
     /// What the others are held against [default: the first peer, else the first engine]
     #[arg(long, value_name = "NAME")]
-    pub baseline: Option<Keeper>,
+    pub baseline: Option<StoreKind>,
     #[command(flatten)]
     pub run: Run,
     /// The same seed asks for the same
@@ -33,12 +33,12 @@ pub struct CompareStores {
     pub seed: u64,
 }
 
-fn ours(name: &str) -> Result<Keeper, String> {
-    one_of(name, &Keeper::OURS, |who| who.name())
+fn ours(name: &str) -> Result<StoreKind, String> {
+    one_of(name, &StoreKind::OURS, |who| who.name())
 }
 
-fn peer(name: &str) -> Result<Keeper, String> {
-    one_of(name, &Keeper::peers(), |who| who.name())
+fn peer(name: &str) -> Result<StoreKind, String> {
+    one_of(name, &StoreKind::peers(), |who| who.name())
 }
 
 /// Stores of keys and values: a put per transaction, and YCSB A to F

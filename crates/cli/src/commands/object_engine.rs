@@ -3,7 +3,7 @@
 use pmem::{PoolInfo, RegionKind};
 
 /// An engine that keeps objects in regions of a pool.
-pub struct Keeper {
+pub struct ObjectEngine {
     /// Where the objects are.
     blocks: &'static str,
     state: &'static str,
@@ -11,7 +11,7 @@ pub struct Keeper {
 }
 
 /// A heap of transactions.
-pub const HEAP: Keeper = Keeper {
+pub const HEAP: ObjectEngine = ObjectEngine {
     blocks: "heap",
     state: "heap.state",
     regions: &[
@@ -27,13 +27,13 @@ pub const HEAP: Keeper = Keeper {
 };
 
 /// Objects with several versions.
-pub const VERSIONS: Keeper = Keeper {
+pub const VERSIONS: ObjectEngine = ObjectEngine {
     blocks: "mvcc",
     state: "mvcc.state",
     regions: &["mvcc", "mvcc.logs", "mvcc.state", "mvcc.copies", "mvcc.procedures"],
 };
 
-impl Keeper {
+impl ObjectEngine {
     /// What belongs to it, or did before another engine took its objects over.
     pub fn owns(&self, region: &str) -> bool {
         self.regions.contains(&region)
