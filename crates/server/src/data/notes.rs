@@ -1,9 +1,9 @@
 //! Notes of what expires, for the [reaper](crate::reaper): the store forgets the head of a collection by itself, its elements are swept by these.
 //!
 //! **A collection whose head says that it expires at a moment has the note of that moment, with its key, and no other note has its id.** Each transaction that
-//! changes the moment or the key keeps that true. So where a note is due and its key does not have the id, nothing has it. Versions up to 0.1 of 2026-11 left the
-//! note of the moment before when a key was told to stay, or to expire later, and did not take it along when the key was renamed. Their notes are shorter by a byte, and
-//! are [looked at](check_old) before the first of them counts.
+//! changes the moment or the key keeps that true. So where a note is due and its key does not have the id, nothing has it. Versions before 2026-11-28 left the
+//! note of the moment before when a key was told to stay, or to expire later, and did not take it along when the key was renamed. Their notes are shorter by a
+//! byte, and are [looked at](check_old) before the first of them counts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
