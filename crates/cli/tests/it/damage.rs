@@ -167,8 +167,7 @@ fn follow(dir: &Path, line: &str, what: &str) -> &'static str {
     if run.err.contains("not closed cleanly\nnext: repeat it with --recover,") {
         run = cairn(dir, &format!("{line} --recover"));
     }
-    let is_damaged = run.code == 1 || run.err.contains("damaged");
-    if !is_damaged {
+    if run.code == 0 {
         return "none";
     }
     let said = format!("{}{}", run.out, run.err);

@@ -119,7 +119,7 @@ fn failover(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome
     if group.follows() {
         return Err("ERR FAILOVER is not valid when server is a replica.".into());
     }
-    let Some(asked) = asked else {
+    let Some(mut asked) = asked else {
         if !group.abort_failover() {
             return Err("ERR No failover in progress.".into());
         }
@@ -130,14 +130,15 @@ fn failover(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome
     if !view.others.iter().any(|other| other.live) {
         return Err("ERR FAILOVER requires connected replicas.".into());
     }
-    if let Some(to) = &asked.to {
+    if let Some(to) = &mut asked.to {
         let other = view.others.iter().find(|other| split(&other.address) == split(to));
         match other.ok_or("ERR FAILOVER target HOST and PORT is not a replica.")? {
             other if !other.live => return Err("ERR FAILOVER target replica is not online.".into()),
             Machine { trouble: Some(trouble), .. } => {
                 return Err(format!("ERR FAILOVER target replica cannot lead: {trouble}").into());
             }
-            _ => {}
+            // As it is announced: of IPv6 with its brackets.
+            other => to.clone_from(&other.address),
         }
     }
     if !group.ask_failover(asked) {

@@ -1,7 +1,7 @@
 //! Scripts in Lua, each of them a part of one transaction.
 //!
 //! ```text
-//!   EVAL ─> the thread's interpreter, for 20 ms at most ─> commands run in the transaction ─> what was returned becomes the reply
+//!   EVAL ─> the thread's interpreter, for 3 ms at most ──> commands run in the transaction ─> what was returned becomes the reply
 //!                │ longer                                     │ a conflict
 //!                v                                            v
 //!          begun anew on a thread of its own, until        all of it is run again, from the beginning

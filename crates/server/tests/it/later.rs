@@ -11,6 +11,8 @@ use server::{Chunks, Config, Server, Settings};
 use crate::support::{Client, Reply, Store, usual};
 
 const RECORD: &[u8] = b"\xf3seed";
+/// The note of a removal in steps that was not ended.
+const UNFINISHED: &[u8] = b"\xf3flush";
 
 fn open(store: Store, path: &Path) -> Box<dyn Engine> {
     store.open(path, pmem::Options::new().domain(DomainChoice::Emulated))
@@ -80,6 +82,7 @@ fn a_store_of_a_later_server_is_refused_and_left_as_it_is() {
             [seed, &[2; 200]].concat(),
         ];
         let few = forms.enumerate().filter(|(at, _)| at % 50 < 2).map(|(_, form)| form);
+        put(store, &path, UNFINISHED, &[3]);
         for later in few.chain(others) {
             put(store, &path, RECORD, &later);
             let before = all(store, &path);
@@ -92,6 +95,9 @@ fn a_store_of_a_later_server_is_refused_and_left_as_it_is() {
             assert!(says.iter().all(|part| text.contains(part)), "{store:?}: {text}");
             assert!(all(store, &path) == before, "{store:?}: it has written to {shown}");
         }
+        let engine = open(store, &path);
+        engine.write(&mut |tx| tx.delete(UNFINISHED).map(drop)).unwrap();
+        engine.close().unwrap();
         // With that server, or when that one has taken it back, all is there.
         put(store, &path, RECORD, &known);
         serve(store, &path, |client| {
