@@ -8,7 +8,7 @@ use pmem::Pool;
 
 use crate::Step;
 use crate::error::{Error, Result};
-use crate::index::{Found, Index, Leaf, Spot};
+use crate::index::{Found, Index, Leaf, Spot, Stretch};
 use crate::isolation::Concurrency;
 use crate::isolation::active::Pin;
 use crate::media::checksum;
@@ -162,11 +162,20 @@ impl Versions {
     /// Asks for what keys need, step by step for all of them: where their leaves are, which is noted; which slots, which records.
     pub(crate) fn prefetch(&self, pin: &Pin<'_>, keys: &[&[u8]], mut note: impl FnMut(u64, Spot)) {
         let mut spots = [(0, Spot { leaf: 0, layout: 0 }); AHEAD];
-        let all = keys.iter().zip(&mut spots);
-        for (key, found) in all {
+        // Keys that are asked for together often stand together: then two comparisons replace the search.
+        let mut last: Option<Stretch<'_>> = None;
+        for (key, found) in keys.iter().zip(&mut spots) {
             let hash = crate::media::key::hash(key);
-            *found = (hash, self.index.spot(pin, key));
-            self.index.leaf(found.1).prefetch_head();
+            let stretch = match last {
+                Some(last) if last.has(key) => last,
+                _ => {
+                    let next = self.index.locate(pin, key);
+                    self.index.leaf(next.spot).prefetch_head();
+                    next
+                }
+            };
+            *found = (hash, stretch.spot);
+            last = Some(stretch);
             self.concurrency.prefetch(hash);
         }
         let spots = &spots[..keys.len().min(AHEAD)];

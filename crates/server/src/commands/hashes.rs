@@ -3,10 +3,10 @@
 use std::ops::ControlFlow;
 
 use super::flag::{FAST, HASH, READ, WRITE};
-use super::names::{check, each, held, missing, prefetch, put, random, scan, take};
+use super::names::{answer_each, check, each, held, missing, prefetch, put, random, scan, take};
 use super::{Command, Context, ONE, Outcome, Stop, data, decimal, float, int};
 use crate::context::AHEAD;
-use crate::data::{Head, Kind};
+use crate::data::Kind;
 use crate::reply::Reply;
 use crate::request::{Arguments, number};
 
@@ -140,27 +140,7 @@ fn hold(c: &mut Context<'_>, args: &Arguments<'_>, answer: fn(&mut Reply, Option
 }
 
 fn hmget(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
-    let head = c.head(args.get(1), Kind::Hash)?;
-    let mut reply = std::mem::take(c.reply);
-    reply.array(args.len() - 2);
-    let found = values(c, head.as_ref(), args, &mut reply);
-    *c.reply = reply;
-    found
-}
-
-fn values(c: &Context<'_>, head: Option<&Head>, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
-    let Some(head) = head else {
-        args.from(2).for_each(|_| reply.maybe(None));
-        return Ok(());
-    };
-    let fields: Vec<_> = args.from(2).collect();
-    for some in fields.chunks(AHEAD) {
-        prefetch(c, head, some);
-        for field in some {
-            reply.maybe(held(c, head, field)?);
-        }
-    }
-    Ok(())
+    answer_each(c, args, Kind::Hash, Reply::maybe)
 }
 
 fn hlen(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {

@@ -7,6 +7,7 @@ use tx::Keys;
 
 use super::keys::scanned;
 use super::{Context, Outcome, SYNTAX, Stop, int, is};
+use crate::context::AHEAD;
 use crate::data::{ELEMENT_HEAD, Head, Kind, name_hash};
 use crate::engine::{Error, Visit};
 use crate::glob;
@@ -57,6 +58,42 @@ pub(super) fn prefetch(c: &Context<'_>, head: &Head, names: &[&[u8]]) {
         let slots: Vec<_> = names.iter().filter(|name| fits(c, name)).map(|name| slot(c, head, name)).collect();
         c.tx.prefetch(&slots.iter().map(Vec::as_slice).collect::<Vec<_>>());
     }
+}
+
+/// Answers a list with what is held under each of the names behind the key, in their order.
+pub(super) fn answer_each(
+    c: &mut Context<'_>,
+    args: &Arguments<'_>,
+    kind: Kind,
+    answer: impl Fn(&mut Reply, Option<&[u8]>),
+) -> Outcome {
+    let head = c.head(args.get(1), kind)?;
+    let mut reply = std::mem::take(c.reply);
+    reply.array(args.len() - 2);
+    let names: Vec<_> = args.from(2).collect();
+    let answered = names.chunks(AHEAD).try_for_each(|some| match &head {
+        Some(head) => each_held(c, head, some, |held| answer(&mut reply, held)),
+        None => {
+            some.iter().for_each(|_| answer(&mut reply, None));
+            Ok(())
+        }
+    });
+    *c.reply = reply;
+    answered
+}
+
+fn each_held(c: &Context<'_>, head: &Head, names: &[&[u8]], mut tell: impl FnMut(Option<&[u8]>)) -> Outcome {
+    let slots: Vec<_> = names.iter().map(|name| fits(c, name).then(|| slot(c, head, name))).collect();
+    if names.len() > 1 {
+        c.tx.prefetch(&slots.iter().flatten().map(Vec::as_slice).collect::<Vec<_>>());
+    }
+    for slot in slots {
+        tell(match slot {
+            Some(slot) => c.tx.get(&slot)?,
+            None => None,
+        });
+    }
+    Ok(())
 }
 
 /// What is held under a name.

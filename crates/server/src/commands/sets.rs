@@ -5,7 +5,8 @@ use std::ops::ControlFlow;
 
 use super::flag::{FAST, READ, SET, WRITE};
 use super::names::{
-    NEGATIVE, all, at_least, check, draw, draw_different, held, limited, prefetch, put, random, scan, take, walk,
+    NEGATIVE, all, answer_each, at_least, check, draw, draw_different, held, limited, prefetch, put, random, scan,
+    take, walk,
 };
 use super::{Command, Context, KeysAt, MANY, ONE, Outcome, SYNTAX, data};
 use crate::context::AHEAD;
@@ -99,17 +100,7 @@ fn sismember(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
 }
 
 fn smismember(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
-    let head = c.head(args.get(1), Kind::Set)?;
-    c.reply.array(args.len() - 2);
-    let members: Vec<_> = args.from(2).collect();
-    for some in members.chunks(AHEAD) {
-        head.iter().for_each(|head| prefetch(c, head, some));
-        for member in some {
-            let there = has(c, head.as_ref(), member)?;
-            c.reply.int(there.into());
-        }
-    }
-    Ok(())
+    answer_each(c, args, Kind::Set, |reply, held| reply.int(held.is_some().into()))
 }
 
 fn scard(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {

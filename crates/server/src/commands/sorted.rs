@@ -6,7 +6,7 @@ use tx::Keys;
 
 use super::decimal::score as parse;
 use super::flag::{FAST, READ, SORTED, WRITE};
-use super::names::{self, NEGATIVE, Popped, at_least, check, held, missing, popped, prefetch, slot};
+use super::names::{self, NEGATIVE, Popped, answer_each, at_least, check, held, missing, popped, prefetch, slot};
 use super::{Command, Context, KeysAt, ONE, Outcome, SYNTAX, Stop, data, is};
 use crate::context::AHEAD;
 use crate::data::{Head, Kind, SMALL_SORTED};
@@ -372,13 +372,7 @@ fn zscore(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
 }
 
 fn zmscore(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
-    let head = c.head(args.get(1), Kind::Sorted)?;
-    c.reply.array(args.len() - 2);
-    for member in args.from(2) {
-        let score = score_of(c, head.as_ref(), member)?;
-        c.reply.maybe_double(score);
-    }
-    Ok(())
+    answer_each(c, args, Kind::Sorted, |reply, held| reply.maybe_double(held.map(score)))
 }
 
 fn zrank(c: &mut Context<'_>, args: &Arguments<'_>) -> Outcome {
