@@ -5,7 +5,7 @@ use mlua::{Lua, MultiValue, Value};
 use super::args::{Raised, number};
 use super::convert::Answer;
 use super::numbers::general;
-use super::state::{Ended, MEMORY, State};
+use super::state::{Ended, MEMORY, State, VALUE, make};
 use crate::acl_log::Within;
 use crate::clock::micros;
 use crate::command::{Command, Env, Run};
@@ -32,8 +32,6 @@ pub(super) struct Caller<'c, 'e> {
 }
 
 const UNKNOWN: &str = "ERR Unknown Redis command called from script";
-/// Bytes of an argument besides its own.
-const ARGUMENT: usize = 64;
 /// Bytes of commands of one transaction's scripts that `MONITOR` is told of.
 const LINES: usize = 8 << 20;
 
@@ -88,7 +86,7 @@ fn note_line(session: &mut Session, command: &Command, args: &Arguments<'_>) {
         return;
     }
     let running = &mut session.script;
-    let bytes = args.from(0).map(|arg| arg.len() + ARGUMENT).sum::<usize>();
+    let bytes = args.from(0).map(|arg| arg.len() + VALUE).sum::<usize>();
     running.lines_bytes += bytes;
     if running.lines_bytes <= LINES {
         running.lines.push((running.request, line(micros(), session.db, By::Script, args)));
@@ -107,7 +105,7 @@ impl<'c, 'e> Caller<'c, 'e> {
             return Err("ERR Please specify at least one argument for this redis lib call");
         }
         // Each may be the same text; all of them are copied.
-        let len = |value: &Value| ARGUMENT + if let Value::String(text) = value { text.as_bytes().len() } else { 0 };
+        let len = |value: &Value| VALUE + if let Value::String(text) = value { text.as_bytes().len() } else { 0 };
         if values.iter().map(len).sum::<usize>() > MEMORY {
             return Err("ERR not enough memory for the arguments");
         }
@@ -167,7 +165,7 @@ impl<'c, 'e> Caller<'c, 'e> {
             return refused(text);
         }
         if matches!(command.name, "publish" | "spublish")
-            && let Err(text) = self.state.pass(args.from(0).map(|arg| arg.len() + ARGUMENT).sum())
+            && let Err(text) = self.state.pass(args.from(0).map(|arg| arg.len() + VALUE).sum())
         {
             return refused(&format!("ERR {text}"));
         }
@@ -187,7 +185,7 @@ impl<'c, 'e> Caller<'c, 'e> {
                 });
                 match self.reply.bytes() {
                     [b'-', error @ ..] => Ok(Err(error.trim_ascii_end().to_vec())),
-                    bytes => match Answer::new(bytes, self.state).value(lua) {
+                    bytes => match make(lua, bytes.len(), || Answer::new(bytes, self.state).value(lua)) {
                         // A script that ends for another reason says so itself.
                         Err(_) if writes && self.state.ended.get().is_none() => self.end(no_room()),
                         value => value.map(Ok),

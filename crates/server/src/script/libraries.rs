@@ -41,8 +41,6 @@ pub(super) struct Registry {
 /// What an interpreter has of libraries.
 pub(super) struct Libraries {
     env: Table,
-    /// What is behind `redis` of functions.
-    pub(super) redis: Table,
     load: mlua::Function,
     run: mlua::Function,
     registry: Rc<Registry>,
@@ -52,13 +50,19 @@ pub(super) struct Libraries {
 impl Libraries {
     pub(super) fn new(own: &Table, registry: Rc<Registry>) -> mlua::Result<Self> {
         let compiled = HashMap::new();
-        let (env, redis) = (own.raw_get("env")?, own.raw_get("redis")?);
-        Ok(Self { env, redis, load: own.raw_get("load")?, run: own.raw_get("run")?, registry, compiled })
+        let (env, load, run) = (own.raw_get("env")?, own.raw_get("load")?, own.raw_get("run")?);
+        Ok(Self { env, load, run, registry, compiled })
     }
 
-    /// True and what it returns, or false and its error.
-    pub(super) fn run(&self, function: &mlua::Function, keys: Table, args: Table) -> mlua::Result<(bool, Value)> {
-        self.run.call((function, keys, args))
+    /// Runs a function, with what its commands are run with: true and what it returns, or false and its error.
+    pub(super) fn run(
+        &self,
+        function: &mlua::Function,
+        keys: Table,
+        args: Table,
+        command: mlua::Function,
+    ) -> mlua::Result<(bool, Value)> {
+        self.run.call((function, keys, args, command))
     }
 
     /// The library, or what is wrong with it.

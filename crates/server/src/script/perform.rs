@@ -8,7 +8,7 @@ use super::args::Raised;
 use super::bounded::Bounded;
 use super::call::Caller;
 use super::run::{self, Interpreter};
-use super::state::{Ended, State, Terms};
+use super::state::{Ended, State, Terms, VALUE, make};
 use super::{convert, numbers};
 use crate::apart::is_apart;
 use crate::clock::Watch;
@@ -88,7 +88,8 @@ pub(super) fn run_script(
     }
     let outcome = call_script(one, env, call, &mut failed);
     let outcome = outcome.and_then(|(ok, value)| match ok {
-        true => convert::answer(&value, reply, &state, 0).map(|()| Ok(())),
+        // It looks at what is there.
+        true => make(&one.lua, 0, || convert::answer(&value, reply, &state, 0)).map(Ok),
         false => Ok(Err(Stop::Error(text_of(&value, call.name)?))),
     });
     ended(one, env, failed)?.map_or_else(
@@ -106,7 +107,7 @@ pub(super) fn run_script(
 pub(super) fn ended(one: &Interpreter, env: &mut Env<'_>, failed: Option<Error>) -> mlua::Result<Option<Stop>> {
     let state = &one.state;
     (env.session.script.passed, env.session.script.waited) = (state.passed.get(), state.waited.get());
-    one.end()?;
+    state.end();
     let ms = env.session.shared.settings().script_time.as_millis();
     let ended = match state.ended.get() {
         None => return Ok(None),
@@ -139,9 +140,11 @@ fn call_script(
     failed: &mut Option<Error>,
 ) -> mlua::Result<(bool, Value)> {
     let (lua, state) = (&one.lua, &*one.state);
-    let redis = if let Called::Script(_) = call.called { &one.redis } else { &one.libraries.redis };
-    let keys = list(lua, call.args.from(3).take(call.keys), state)?;
-    let rest = list(lua, call.args.from(3 + call.keys), state)?;
+    let bytes = call.args.from(3).map(|word| word.len() + VALUE).sum();
+    let (keys, rest) = make(lua, bytes, || {
+        let keys = list(lua, call.args.from(3).take(call.keys), state)?;
+        Ok((keys, list(lua, call.args.from(3 + call.keys), state)?))
+    })?;
     let mut bounded = Bounded { tx: &mut *env.tx, state, waits: is_apart() };
     let mut env = Env {
         tx: &mut bounded,
@@ -151,22 +154,22 @@ fn call_script(
         commands: env.commands,
     };
     let caller = RefCell::new(Caller::new(&mut env, state, call.read_only));
-    let outcome = lua.scope(|scope| {
-        let call_it = |lua: &Lua, values: MultiValue| match caller.borrow_mut().call(lua, &values)? {
+    let command = |lua: &Lua, (what, values): (LuaString, MultiValue)| {
+        let mut caller = caller.borrow_mut();
+        if *what.as_bytes() == *b"may" {
+            return caller.may(&values).map(Value::Boolean);
+        }
+        match caller.call(lua, &values)? {
             Ok(value) => Ok(value),
+            Err(text) if *what.as_bytes() == *b"pcall" => convert::error(lua, &text),
             Err(text) => Err(mlua::Error::external(Raised(text))),
-        };
-        let pcall = |lua: &Lua, values: MultiValue| match caller.borrow_mut().call(lua, &values)? {
-            Ok(value) => Ok(value),
-            Err(text) => convert::error(lua, &text),
-        };
-        redis.raw_set("call", scope.create_function(call_it)?)?;
-        redis.raw_set("pcall", scope.create_function(pcall)?)?;
-        let may = |_: &Lua, values: MultiValue| caller.borrow_mut().may(&values);
-        redis.raw_set("acl_check_cmd", scope.create_function(may)?)?;
+        }
+    };
+    let outcome = lua.scope(|scope| {
+        let command = make(lua, 0, || scope.create_function(command))?;
         match &call.called {
-            Called::Script(script) => one.run(script.clone(), keys, rest),
-            Called::Function(function) => one.libraries.run(function, keys, rest),
+            Called::Script(script) => one.run(script, keys, rest, command),
+            Called::Function(function) => one.libraries.run(function, keys, rest, command),
         }
     });
     *failed = caller.into_inner().failed;

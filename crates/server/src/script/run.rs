@@ -27,11 +27,8 @@ pub(super) struct Interpreter {
     pub(super) lua: Lua,
     pub(super) state: Rc<State>,
     json: Rc<Cell<cjson::Settings>>,
-    /// What scripts see as globals, and what is behind it.
+    /// What scripts see as globals.
     env: Table,
-    globals: Table,
-    /// What is behind `redis`: functions that need the transaction are added to it.
-    pub(super) redis: Table,
     run: Function,
     compiled: HashMap<Sha, Function>,
     /// Of functions.
@@ -84,10 +81,10 @@ impl Interpreter {
         let functions = functions(&lua, &state)?;
         functions.raw_set("loading", libraries::loading(&lua, &registered)?)?;
         let parts = (lua.globals(), functions, modules(&lua, &state, &json)?);
-        let (env, globals, redis, run, own): (_, _, _, _, Table) = sandbox.call(parts)?;
+        let (env, run, own): (_, _, Table) = sandbox.call(parts)?;
         let libraries = Libraries::new(&own, registered)?;
         lua.set_memory_limit(MEMORY)?;
-        Ok(Self { lua, state, json, env, globals, redis, run, compiled: HashMap::new(), libraries })
+        Ok(Self { lua, state, json, env, run, compiled: HashMap::new(), libraries })
     }
 
     /// The script, or what is wrong with it.
@@ -109,18 +106,15 @@ impl Interpreter {
         self.json.set(cjson::Settings::default());
     }
 
-    /// Runs it: true and what it returns, or false and its error.
-    pub(super) fn run(&self, script: Function, keys: Table, args: Table) -> mlua::Result<(bool, Value)> {
-        self.globals.raw_set("KEYS", keys)?;
-        self.globals.raw_set("ARGV", args)?;
-        self.run.call(script)
-    }
-
-    /// Nothing of it is there for the next one to see.
-    pub(super) fn end(&self) -> mlua::Result<()> {
-        self.state.end();
-        self.globals.raw_set("KEYS", Value::Nil)?;
-        self.globals.raw_set("ARGV", Value::Nil)
+    /// Runs it, with what its commands are run with: true and what it returns, or false and its error.
+    pub(super) fn run(
+        &self,
+        script: &Function,
+        keys: Table,
+        args: Table,
+        command: Function,
+    ) -> mlua::Result<(bool, Value)> {
+        self.run.call((script, keys, args, command))
     }
 }
 

@@ -407,8 +407,22 @@ for name, functions in next, libraries do
     real[name] = stand_in(library)
 end
 
--- `call`, `pcall` and `acl_check_cmd` are those of the script that runs.
 local redis = copy(rust.redis)
+
+-- What commands are run with: a function of the script that runs, which is told what is asked for.
+local command
+
+function redis.call(...)
+    return command("call", ...)
+end
+
+function redis.pcall(...)
+    return command("pcall", ...)
+end
+
+function redis.acl_check_cmd(...)
+    return command("may", ...)
+end
 
 local function trim(text)
     return (lua.string.gsub(lua.string.gsub(text, "^[\r\n]+", ""), "[\r\n]+$", ""))
@@ -450,8 +464,16 @@ function redis.debug() end
 real.redis = stand_in(redis)
 
 local explain = rust.explain
-local function run(f)
-    return xpcall(f, explain)
+
+-- Nothing of a script is there for the next one to see.
+local function ended(...)
+    command, real.KEYS, real.ARGV = nil, nil, nil
+    return ...
+end
+
+local function run(f, keys, args, c)
+    command, real.KEYS, real.ARGV = c, keys, args
+    return ended(xpcall(f, explain))
 end
 
 -- ---- functions -----------------------------------------------------------------------------------------------------
@@ -480,10 +502,11 @@ local function load_library(f)
     return ok, e
 end
 
-local function run_function(f, keys, args)
-    return xpcall(function()
+local function run_function(f, keys, args, c)
+    command = c
+    return ended(xpcall(function()
         return f(keys, args)
-    end, explain)
+    end, explain))
 end
 
-return env, real, redis, run, { env = library, redis = redis_called, load = load_library, run = run_function }
+return env, run, { env = library, load = load_library, run = run_function }

@@ -3,11 +3,17 @@
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
+use mlua::Lua;
+
 use crate::clock::Watch;
 use crate::scripts::{End, Long};
 
 /// Bytes of an interpreter with all that a script makes.
 pub(super) const MEMORY: usize = 64 << 20;
+/// Bytes that may be made without a look at that bound.
+const SMALL: usize = 64 << 10;
+/// Bytes of a value besides its own.
+pub(super) const VALUE: usize = 64;
 /// Bytes that the scripts of one transaction may write, publish and answer.
 pub(super) const PASSED: usize = 256 << 20;
 /// Pieces between two looks at the clock.
@@ -25,6 +31,18 @@ pub(super) enum Ended {
     By(End),
     /// The transaction cannot go on.
     Transaction,
+}
+
+/// Makes values of so many bytes. Few are made without a bound to the interpreter's memory: where an allocation may fail, each is a call of its own that catches
+/// this, and costs several times as much. What is too much is found by the script's next allocation.
+pub(super) fn make<T>(lua: &Lua, bytes: usize, make: impl FnOnce() -> mlua::Result<T>) -> mlua::Result<T> {
+    if bytes > SMALL {
+        return make();
+    }
+    lua.set_memory_limit(0)?;
+    let made = make();
+    lua.set_memory_limit(MEMORY)?;
+    made
 }
 
 /// What a script is run with.
