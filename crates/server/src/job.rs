@@ -39,7 +39,8 @@ const QUEUED: usize = 4096;
 
 /// What a connection has, and lends to a job.
 pub(crate) struct Parts {
-    pub(crate) session: Session,
+    /// Apart, since parts are moved much.
+    pub(crate) session: Box<Session>,
     pub(crate) reply: Reply,
     /// What the requests' arguments are found in.
     pub(crate) input: Buffer,
@@ -57,7 +58,7 @@ pub(crate) struct Parts {
 impl Parts {
     pub(crate) fn new(session: Session) -> Self {
         let (reply, input, batch, commands) = (Reply::new(), Buffer::new(), Batch::default(), Vec::new());
-        Self { session, reply, input, batch, commands, ran: false, mark: 0, heavy: None }
+        Self { session: Box::new(session), reply, input, batch, commands, ran: false, mark: 0, heavy: None }
     }
 }
 
@@ -278,7 +279,7 @@ impl Job {
             session.shared.tell_touched(touched, &session.tracking.author());
         }
         // Behind what it has changed itself: that takes a moment which was noted before.
-        let Session { shared, tracking, .. } = &mut self.parts.session;
+        let Session { shared, tracking, .. } = &mut *self.parts.session;
         if !tracking.due.is_empty() {
             shared.cut_off(tracking.note_due(|| shared.settings().subscriber));
         }
@@ -341,7 +342,7 @@ fn note_keys(parts: &mut Parts, requests: std::ops::Range<usize>, whole: bool) {
         }
         said &= whole;
     }
-    let Session { shared, tracking, .. } = &mut parts.session;
+    let Session { shared, tracking, .. } = &mut *parts.session;
     shared.cut_off(tracking.note(&keys, || shared.settings().subscriber));
 }
 

@@ -16,7 +16,7 @@ pub(crate) fn tell(parts: &mut Parts, requests: std::ops::Range<usize>) {
 
 /// A request begins to wait.
 pub(super) fn tell_of_one(parts: &Parts, command: &Command, args: &Arguments<'_>) {
-    let Session { shared, client, db, .. } = &parts.session;
+    let Session { shared, client, db, .. } = &*parts.session;
     if shared.monitors.any() && is_told(command, args) {
         shared.tell_monitors(line(micros(), *db, By::Client(client), args));
     }
@@ -28,7 +28,7 @@ pub(super) fn tell_from(parts: &mut Parts, requests: std::ops::Range<usize>, mut
         return;
     }
     let lines = std::mem::take(&mut parts.session.script.lines);
-    let Session { shared, client, .. } = &parts.session;
+    let Session { shared, client, .. } = &*parts.session;
     for at in requests {
         let Some((_, command)) = parts.commands.get(at).copied().flatten() else { continue };
         let args = parts.batch.arguments(at, &parts.input);
