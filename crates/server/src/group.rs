@@ -122,9 +122,12 @@ impl Group {
         *self.handover.lock() == Handover::Begun
     }
 
-    /// A failover came to nothing.
+    /// The failover that was [taken](Self::take_failover) came to nothing. One that was asked for since, when that one had been called off, stays.
     pub fn failover_is_over(&self) {
-        *self.handover.lock() = Handover::None;
+        let mut handover = self.handover.lock();
+        if *handover == Handover::Begun {
+            *handover = Handover::None;
+        }
     }
 
     /// False if there is one already.
@@ -200,6 +203,19 @@ pub(crate) fn split(address: &str) -> (&str, &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_failover_that_was_answered_outlasts_the_end_of_the_one_before() {
+        let group = Group::new(false, View::new("shop", "a:1"));
+        let to = |to: &str| Failover { to: Some(to.to_owned()), within: None };
+        assert!(group.ask_failover(to("b:1")) && group.take_failover() == Some(to("b:1")));
+        // The program has not seen yet that it was called off.
+        assert!(group.abort_failover() && !group.is_failing_over() && group.ask_failover(to("c:1")));
+        group.failover_is_over();
+        assert_eq!(group.take_failover(), Some(to("c:1")));
+        group.failover_is_over();
+        assert!(!group.has_failover() && group.take_failover().is_none());
+    }
 
     #[test]
     fn addresses_have_a_host_and_a_port() {
