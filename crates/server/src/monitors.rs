@@ -16,7 +16,7 @@ use crate::client::{Client, Item, Put, listens};
 use crate::config::SubscriberLimit;
 use crate::form::{Form, is};
 use crate::request::Arguments;
-use crate::secrets::is_secret;
+use crate::secrets::Secrets;
 
 /// Commands that are not told: those of Redis that only administrators run.
 const UNTOLD: [&str; 11] = [
@@ -65,8 +65,9 @@ pub(crate) fn line(micros: u64, db: u8, by: By<'_>, args: &Arguments<'_>) -> Vec
         By::Client(client) => format!("unix:{}", client.addr.strip_suffix(":0").unwrap_or(&client.addr)),
     };
     let mut line = format!("+{}.{:06} [{db} {who}]", micros / 1_000_000, micros % 1_000_000);
+    let secrets = Secrets::of(args);
     for (at, arg) in args.from(0).enumerate() {
-        if is_secret(args, at) {
+        if secrets.has(at) {
             line.push_str(" \"(redacted)\"");
             continue;
         }

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use crate::client::Client;
 use crate::clock::now;
 use crate::request::Arguments;
-use crate::secrets::is_secret;
+use crate::secrets::Secrets;
 
 /// Arguments of a request that are kept, and bytes of each: Redis' own numbers.
 const ARGUMENTS: usize = 32;
@@ -56,14 +56,14 @@ impl SlowLog {
 
     /// Keeps a request, without [secrets](crate::secrets).
     pub(crate) fn push(&self, nanos: u64, args: &Arguments<'_>, client: &Client) {
-        let mut arguments: Vec<Vec<u8>> = Vec::new();
+        let (secrets, mut arguments): (_, Vec<Vec<u8>>) = (Secrets::of(args), Vec::new());
         for (at, arg) in args.from(0).enumerate() {
             if at == ARGUMENTS - 1 && args.len() > ARGUMENTS {
                 arguments.push(format!("... ({} more arguments)", args.len() - at).into_bytes());
                 break;
             }
             arguments.push(match arg {
-                _ if is_secret(args, at) => b"(redacted)".to_vec(),
+                _ if secrets.has(at) => b"(redacted)".to_vec(),
                 long if long.len() > BYTES => {
                     let more = format!("... ({} more bytes)", long.len() - BYTES);
                     [&long[..BYTES], more.as_bytes()].concat()

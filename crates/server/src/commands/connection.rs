@@ -1,5 +1,6 @@
 //! Commands about the connection itself.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::flag::{ADMIN, CONNECTION, DANGEROUS, FAST, HEARING, NO_AUTH, NO_MULTI, NOW};
@@ -244,7 +245,7 @@ fn client(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
 enum Listed {
     All,
     /// These ids.
-    Some(Vec<u64>),
+    Some(BTreeSet<u64>),
     /// Those that subscribe, or those that do not.
     Subscribing(bool),
     /// There are none of this type.
@@ -259,7 +260,7 @@ impl Listed {
             4.. if is(args.get(2), "ID") => {
                 // There is no client 0.
                 let id = |text| int(text).ok().map(|id| u64::try_from(id).unwrap_or(0));
-                let ids: Option<Vec<u64>> = args.from(3).map(id).collect();
+                let ids: Option<BTreeSet<u64>> = args.from(3).map(id).collect();
                 Ok(Self::Some(ids.ok_or("ERR Invalid client ID")?))
             }
             _ => Err(SYNTAX.into()),
