@@ -90,7 +90,10 @@ pub(crate) fn step(shared: &Shared, now: u64) -> Result<bool> {
 
 /// Before a note of an older version counts, all of them are looked at; in a full store what else is removed makes room for that.
 fn check_old_notes(shared: &Shared, now: u64) -> Result<()> {
-    let (mut is_due, mut most) = (false, AT_ONCE);
+    if shared.notes_wait.lock().is_some_and(|since| Duration::from_nanos(since.nanos()) < REST) {
+        return Ok(());
+    }
+    let mut is_due = false;
     shared.engine.read(&mut |tx| {
         is_due = first_due(tx, now)?.is_some_and(|(note, _)| notes::is_old(&note));
         Ok(())
@@ -98,13 +101,11 @@ fn check_old_notes(shared: &Shared, now: u64) -> Result<()> {
     if !is_due {
         return Ok(());
     }
-    loop {
-        match notes::check_old(&*shared.engine, most) {
-            Err(Error::Full(_) | Error::LogFull(_) | Error::Limit(_)) if most > 1 => most /= 2,
-            Err(Error::Full(_) | Error::Memory(_) | Error::LogFull(_) | Error::Limit(_)) => return Ok(()),
-            checked => return checked,
-        }
-    }
+    let checked = notes::check_old(&*shared.engine, AT_ONCE);
+    let no_room = matches!(checked, Err(Error::Full(_) | Error::Memory(_) | Error::LogFull(_) | Error::Limit(_)));
+    // All notes, and perhaps all keys, were looked at for nothing: not again for a while.
+    *shared.notes_wait.lock() = no_room.then(Watch::start);
+    if no_room { Ok(()) } else { checked }
 }
 
 fn reap(shared: &Shared, now: u64, most: usize) -> Result<(bool, usize)> {
@@ -190,6 +191,30 @@ fn first(tx: &dyn Tx, keys: Keys) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
 mod tests {
     use super::*;
     use crate::remove::tests::Pairs;
+
+    /// To find out what old notes are about all keys may be looked at: not twice a second in a store that stays full.
+    #[test]
+    fn old_notes_rest_when_there_was_no_room_to_replace_them() {
+        use std::sync::atomic::Ordering::SeqCst;
+        let dir = tempfile::tempdir().unwrap();
+        let engine = notes::tests::Refusing::create(&dir.path().join("s"));
+        let (refusals, reads) = (engine.refusals.clone(), engine.reads.clone());
+        let shared = crate::shared::tests::shared(Box::new(engine));
+        notes::tests::write_old(&*shared.engine, 5, 300);
+        refusals.store(usize::MAX, SeqCst);
+        reads.store(0, SeqCst);
+        for _ in 0..3 {
+            check_old_notes(&shared, 1000).unwrap();
+        }
+        assert_eq!(reads.load(SeqCst), 2, "whether one is due, and all of them, once");
+        // When the rest is over, and there is room.
+        refusals.store(0, SeqCst);
+        *shared.notes_wait.lock() = None;
+        check_old_notes(&shared, 1000).unwrap();
+        assert_eq!(reads.load(SeqCst), 4);
+        check_old_notes(&shared, 1000).unwrap();
+        assert!(reads.load(SeqCst) == 5 && shared.notes_wait.lock().is_none());
+    }
 
     /// Of as many collections as fit into one transaction; what is larger than one goes on in the next.
     #[test]

@@ -9,7 +9,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::acl_log::AclLog;
 use crate::client::Client;
-use crate::clock::now;
+use crate::clock::{Watch, now};
 use crate::config::{Chunks, Settings};
 use crate::cursors::Cursors;
 use crate::data::{Ids, any_collection};
@@ -82,6 +82,8 @@ pub(crate) struct Shared {
     pub(crate) itself: Weak<Self>,
     /// Elements that the reaper has removed.
     pub(crate) reaped: AtomicU64,
+    /// Since when there was no room to replace the [notes](crate::data::notes) of an older version.
+    pub(crate) notes_wait: Mutex<Option<Watch>>,
     /// Connections refused because there were too many.
     pub(crate) refused: AtomicU64,
     pub(crate) slow: SlowLog,
@@ -161,6 +163,7 @@ impl Shared {
             counted: Mutex::default(),
             itself: itself.clone(),
             reaped: AtomicU64::new(0),
+            notes_wait: Mutex::default(),
             refused: AtomicU64::new(0),
             slow: SlowLog::default(),
             acl_log: AclLog::default(),
@@ -407,5 +410,17 @@ impl Teller for Shared {
 
     fn publish(&self, channel: &[u8], payload: &[u8]) {
         self.publish(Of::Channel, channel, payload);
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::commands::COMMANDS;
+
+    /// Of a server that is not started.
+    pub(crate) fn shared(engine: Box<dyn Engine>) -> Arc<Shared> {
+        let users = Users::load(&*engine, COMMANDS.forms(), None).unwrap();
+        Shared::start(COMMANDS.forms(), engine, Settings::default(), users, 1, None, Failpoints::default()).unwrap()
     }
 }

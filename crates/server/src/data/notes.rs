@@ -52,11 +52,11 @@ pub(crate) fn remove(tx: &mut dyn Tx, head: &Head) -> Result<()> {
     Ok(())
 }
 
-/// Looks at the notes of older versions, and replaces them, `most` in a transaction, by notes that hold.
+/// Looks at the notes of older versions, and replaces them, `most` in a transaction, by notes that hold. Where there is no room for so many, there may be for fewer; if for none, those before it are replaced.
 ///
 /// Where a note's key does not have the id, and there are elements with it, the collection has expired, or has another key. All heads are read to tell which, in one snapshot: an id
 /// that no head has then gets none afterwards.
-pub(crate) fn check_old(engine: &dyn Engine, most: usize) -> Result<()> {
+pub(crate) fn check_old(engine: &dyn Engine, mut most: usize) -> Result<()> {
     // By note: whether its key has the id; if not, whether there are elements.
     let (mut notes, mut doubtful) = (BTreeMap::new(), BTreeSet::new());
     engine.read(&mut |tx| {
@@ -87,9 +87,20 @@ pub(crate) fn check_old(engine: &dyn Engine, most: usize) -> Result<()> {
         })
     })?;
     let notes: Vec<_> = notes.into_iter().collect();
-    notes.chunks(most).try_for_each(|some| {
-        engine.write(&mut |tx| some.iter().try_for_each(|(note, was_owned)| replace(tx, note, *was_owned, &doubtful)))
-    })
+    let mut left = &notes[..];
+    while !left.is_empty() {
+        let (some, behind) = left.split_at(most.clamp(1, left.len()));
+        let replaced = engine
+            .write(&mut |tx| some.iter().try_for_each(|(note, was_owned)| replace(tx, note, *was_owned, &doubtful)));
+        match replaced {
+            Err(Error::Full(_) | Error::LogFull(_) | Error::Limit(_)) if most > 1 => most /= 2,
+            replaced => {
+                replaced?;
+                left = behind;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Replaces one by what holds. `was_owned` and `orphans` are of a snapshot before: since then this version has kept notes for what it changed, and removed this one with them.
@@ -122,10 +133,93 @@ fn has_elements(tx: &dyn Tx, id: u64) -> Result<bool> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::Ordering::SeqCst;
+
     use super::*;
     use crate::data::Kind;
-    use crate::engine::Kv;
+    use crate::engine::{Commit, Counts, Kv, Run};
+
+    /// A store that has no room for the next transactions that write, so many of them, and counts those that read.
+    pub(crate) struct Refusing {
+        store: Kv,
+        pub(crate) refusals: Arc<AtomicUsize>,
+        pub(crate) reads: Arc<AtomicUsize>,
+    }
+
+    impl Refusing {
+        pub(crate) fn create(path: &Path) -> Self {
+            let store = Kv::new(kv::Options::new().create(path).unwrap());
+            Self { store, refusals: Arc::default(), reads: Arc::default() }
+        }
+    }
+
+    impl Engine for Refusing {
+        fn read(&self, run: Run<'_>) -> Result<()> {
+            self.reads.fetch_add(1, SeqCst);
+            self.store.read(run)
+        }
+        fn write(&self, run: Run<'_>) -> Result<()> {
+            let refuses = self.refusals.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok();
+            if refuses { Err(Error::Full("a test takes all the room".to_owned())) } else { self.store.write(run) }
+        }
+        fn write_once(&self, run: Run<'_>, here: bool) -> Result<Commit> {
+            self.store.write_once(run, here)
+        }
+        fn is_slow(&self) -> bool {
+            self.store.is_slow()
+        }
+        fn key_max(&self) -> usize {
+            self.store.key_max()
+        }
+        fn value_max(&self) -> usize {
+            self.store.value_max()
+        }
+        fn healthy(&self) -> Result<()> {
+            self.store.healthy()
+        }
+        fn counts(&self) -> Counts {
+            self.store.counts()
+        }
+        fn close(self: Box<Self>) -> Result<()> {
+            Box::new(self.store).close()
+        }
+    }
+
+    /// Writes old notes about collections that are not there, due at this moment and the next ones.
+    pub(crate) fn write_old(engine: &dyn Engine, moment: u64, count: u64) {
+        let write = |tx: &mut dyn Tx| (0..count).try_for_each(|n| tx.put(&note(moment + n, n)[..OLD], b"\0gone", None));
+        engine.write(&mut |tx| write(tx)).unwrap();
+    }
+
+    /// In a full store all of it is looked at once, however few notes there is room for at one time.
+    #[test]
+    fn fewer_notes_are_replaced_at_one_time_where_there_is_little_room() {
+        let dir = tempfile::tempdir().unwrap();
+        let engine = Refusing::create(&dir.path().join("s"));
+        write_old(&engine, 1 << 50, 5);
+        engine.refusals.store(3, SeqCst);
+        check_old(&engine, 8).unwrap();
+        assert_eq!(engine.reads.load(SeqCst), 1);
+        let is_empty = |engine: &Refusing| {
+            let mut is_empty = true;
+            let look = &mut |_: &[u8], _: &[u8]| {
+                is_empty = false;
+                ControlFlow::Break(())
+            };
+            engine.store.read(&mut |tx| tx.scan(Keys::prefix(&[DUE]), look)).unwrap();
+            is_empty
+        };
+        assert!(is_empty(&engine));
+        // If there is none at all, they stay.
+        write_old(&engine, 1 << 50, 5);
+        engine.refusals.store(usize::MAX, SeqCst);
+        assert!(matches!(check_old(&engine, 8), Err(Error::Full(_))));
+        assert!(!is_empty(&engine) && engine.reads.load(SeqCst) == 2);
+    }
 
     /// A collection with an element and an old note, of which each may be missing.
     struct Left {
