@@ -29,8 +29,6 @@ use crate::work::{Class, Work};
 /// Bytes of replies from which on a batch stops, to be sent first.
 const REPLY: usize = 256 << 10;
 
-/// Bytes of a reply, or of those to a transaction, at most.
-pub(crate) const REPLY_MAX: usize = 1 << 30;
 /// Bytes of strings that the requests of a batch write, at most, before each is run alone; and those that one may write, or a transaction.
 const WRITTEN: u64 = 16 << 20;
 const WRITTEN_MAX: u64 = 1 << 30;
@@ -160,9 +158,7 @@ impl Job {
         let Some((_, command)) = commands.get(at).copied().flatten() else { return Ok(()) };
         let args = batch.arguments(at, input);
         match dispatch::run(command, &args, &mut Env { tx, session, now, looks, commands: &COMMANDS }, reply) {
-            Ok(()) if reply.len() - self.base > REPLY_MAX => {
-                Err(Error::Limit(format!("the reply has more than {REPLY_MAX} bytes; ask for less at once")))
-            }
+            Ok(()) if reply.is_full() => Err(Error::Limit(reply.too_long())),
             Ok(()) => Ok(()),
             Err(Stop::Error(text)) => {
                 reply.truncate(mark);
@@ -539,5 +535,36 @@ pub(crate) fn text(error: &Error, refusals: &Refusals) -> String {
             format!("ERR {why}")
         }
         other => format!("ERR {other}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What stands before a reply takes some of the room: one that something was left out of is not sent.
+    #[test]
+    fn a_reply_that_has_no_room_behind_others_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = kv::Options::new().create(dir.path().join("s")).unwrap();
+        let shared = crate::shared::tests::shared(Box::new(engine::Kv::new(store)));
+        let mut parts = Parts::new(crate::session::tests::session(&shared));
+        parts.batch.push_words([&b"COMMAND"[..], b"LIST"].into_iter());
+        parts.commands = vec![crate::commands::find(b"command")];
+        for (most, before, fits) in [(1 << 20, 1000, true), (4000, 1000, false), (4000, 0, false)] {
+            parts.reply = Reply::up_to(most);
+            parts.reply.bulk(&vec![b'x'; before]);
+            let mut job = Job::batch(parts, 0..1);
+            let mut ran = None;
+            let mut run = |tx: &mut dyn Tx| {
+                let mut looks = Looks::new(WRITTEN, job.parts.session.shared.databases.now());
+                ran = Some(job.run_one(tx, 0, 1, &mut looks));
+                Ok(())
+            };
+            shared.engine.read(&mut run).unwrap();
+            assert_eq!(matches!(ran, Some(Ok(()))), fits, "{before} of {most}: {ran:?}");
+            assert!(fits || matches!(&ran, Some(Err(Error::Limit(why))) if why.contains("4000 bytes")), "{ran:?}");
+            parts = job.parts;
+        }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::buffer::Buffer;
 
-/// Bytes from which on nothing more is added.
+/// Bytes of a reply, or of those to a transaction, at most, with what stands before it and is not sent yet: from here on nothing more is added.
 const MOST: usize = 1 << 30;
 /// Bytes of room that one keeps for the next replies.
 const KEPT: usize = 64 << 10;
@@ -65,9 +65,19 @@ impl Reply {
         self.bytes.len()
     }
 
-    /// Nothing more is added.
+    /// Nothing more is added, and what was left out is not known.
     pub(crate) fn is_full(&self) -> bool {
         self.bytes.len() > self.most
+    }
+
+    /// What is said of one that [is full](Self::is_full): it may lack something, and is not to be sent.
+    pub(crate) fn too_long(&self) -> String {
+        format!("the reply has more than {} bytes; ask for less at once", self.most)
+    }
+
+    /// An error if it is full: for a command whose arguments, or few of them, ask for far more than they take. To be asked between its parts, so that its time and memory have a bound, too.
+    pub(crate) fn check_room(&self) -> Result<(), String> {
+        if self.is_full() { Err(format!("ERR {}", self.too_long())) } else { Ok(()) }
     }
 
     /// True if nothing was written.

@@ -198,3 +198,14 @@ impl Session {
         *state = State { user: "default".to_owned(), ..State::default() };
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Of a client that is not connected.
+    pub(crate) fn session(shared: &Arc<Shared>) -> Session {
+        let client = Client::new(1, "a:1".to_owned(), String::new(), 0);
+        Session::new(shared.clone(), shared.recorders[0].clone(), client)
+    }
+}

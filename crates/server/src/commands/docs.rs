@@ -12,7 +12,7 @@
 
 use std::sync::LazyLock;
 
-use super::{COMMANDS, Command, KeysAt, find, flag};
+use super::{COMMANDS, Command, KeysAt, Outcome, find, flag};
 use crate::reply::Reply;
 use crate::request::Arguments;
 
@@ -190,23 +190,26 @@ fn seconds(name: Text) -> impl Iterator<Item = &'static Doc> {
 
 // ---- DOCS -------------------------------------------------------------------------------------------------------
 
-pub(super) fn docs(args: &Arguments<'_>, reply: &mut Reply) {
+pub(super) fn docs(args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
     let found: Vec<&Doc> = match args.len() {
         2 => COMMANDS.iter().filter_map(|command| doc(command.name.as_bytes())).collect(),
         _ => args.from(2).filter_map(doc).collect(),
     };
-    write_all(&found, reply);
+    write_all(&found, reply)
 }
 
-fn write_all(docs: &[&Doc], reply: &mut Reply) {
+fn write_all(docs: &[&Doc], reply: &mut Reply) -> Outcome {
     reply.map(docs.len());
     for doc in docs {
+        // A name may be there very often.
+        reply.check_room()?;
         reply.bulk(doc.name.as_bytes());
-        write(doc, reply);
+        write(doc, reply)?;
     }
+    Ok(())
 }
 
-fn write(doc: &Doc, reply: &mut Reply) {
+fn write(doc: &Doc, reply: &mut Reply) -> Outcome {
     let seconds: Vec<&Doc> = seconds(doc.name).collect();
     let more = [!doc.flags.is_empty(), !doc.arguments.is_empty(), !seconds.is_empty()];
     let deprecated = if doc.deprecated.is_some() { 2 } else { 0 };
@@ -228,14 +231,24 @@ fn write(doc: &Doc, reply: &mut Reply) {
     }
     if !seconds.is_empty() {
         reply.bulk(b"subcommands");
-        write_all(&seconds, reply);
+        write_all(&seconds, reply)?;
     }
+    Ok(())
 }
 
 // ---- INFO -------------------------------------------------------------------------------------------------------
 
-/// What `COMMAND INFO` says of a name, or of two with a bar between them.
-pub(super) fn info(name: &[u8], reply: &mut Reply) {
+/// What `COMMAND INFO` says of names, or of two with a bar between them.
+pub(super) fn infos<'n>(names: impl ExactSizeIterator<Item = &'n [u8]>, reply: &mut Reply) -> Outcome {
+    reply.array(names.len());
+    for name in names {
+        reply.check_room()?;
+        info(name, reply);
+    }
+    Ok(())
+}
+
+fn info(name: &[u8], reply: &mut Reply) {
     match (find(name), doc(name)) {
         (Some((_, command)), _) => describe(command, reply),
         (None, Some(doc)) => write_info(doc, doc.arity, reply),
@@ -359,6 +372,30 @@ fn describe_unknown(command: &Command, reply: &mut Reply) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::outcome::Stop;
+    use crate::request::Batch;
+
+    /// A name takes a few bytes, and what is said of it thousands.
+    #[test]
+    fn names_that_are_there_very_often_do_not_make_a_reply_without_end() {
+        const MOST: usize = 1 << 20;
+        let words = |line: &str| {
+            let mut batch = Batch::default();
+            batch.push_words(line.split(' ').map(str::as_bytes).chain((0..20_000).map(|_| &b"client"[..])));
+            batch
+        };
+        let told = |outcome: Outcome, reply: &Reply| {
+            assert!(matches!(&outcome, Err(Stop::Error(text)) if text.contains("ask for less")), "{outcome:?}");
+            // No more than what is said of one.
+            assert!((MOST..MOST + (64 << 10)).contains(&reply.len()), "{}", reply.len());
+        };
+        let mut reply = Reply::up_to(MOST);
+        told(docs(&words("COMMAND DOCS").arguments(0, &[]), &mut reply), &reply);
+        let mut reply = Reply::up_to(MOST);
+        told(infos(vec![&b"client"[..]; 20_000].into_iter(), &mut reply), &reply);
+        let mut few = Reply::up_to(MOST);
+        assert!(infos(vec![&b"client"[..]; 20].into_iter(), &mut few).is_ok());
+    }
 
     #[test]
     fn all_commands_are_described() {

@@ -1,6 +1,6 @@
 //! `LATENCY`.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -48,7 +48,7 @@ fn latency(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome 
                 .ok_or_else(|| format!("ERR No samples available for event '{}'", String::from_utf8_lossy(name)))?;
             reply.verbatim(&graph(event, series, now() / 1000));
         }
-        "histogram" => histogram(s, args, reply),
+        "histogram" => return histogram(s, args, reply),
         "history" => {
             let none = VecDeque::new();
             let samples = of(args.get(2)).map_or(&none, |(_, series)| &series.samples);
@@ -95,19 +95,26 @@ fn named<I: Iterator<Item = (String, usize)>>(
 }
 
 /// Of commands that were run, how many took at most so many microseconds.
-fn histogram(s: &Session, args: &Arguments<'_>, reply: &mut Reply) {
+fn histogram(s: &Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
     let all = |number: usize| {
         let name = ALL.get(number).map_or("", |command| command.name).to_owned();
         std::iter::once((name, number)).chain(s.shared.commands.times_of_seconds(number))
     };
-    let named: Vec<(String, usize)> = match args.len() {
-        2 => (0..ALL.len()).flat_map(all).collect(),
-        _ => args.from(2).flat_map(|name| named(s, name, all)).collect(),
-    };
-    let counted = named.into_iter().map(|(name, number)| (name, s.shared.times(number)));
-    let counted: Vec<_> = counted.filter(|(_, classes)| classes.iter().sum::<u64>() > 0).collect();
-    reply.map(counted.len());
-    for (name, classes) in counted {
+    let every = || (0..if args.len() == 2 { ALL.len() } else { 0 }).flat_map(all);
+    let asked = || every().chain(args.from(2).flat_map(|name| named(s, name, all)));
+    // A name may be there very often: its times are taken once, and what is said of it is not kept.
+    let (mut times, mut used) = (BTreeMap::new(), 0);
+    for (_, number) in asked() {
+        let classes = times.entry(number).or_insert_with(|| s.shared.times(number));
+        used += usize::from(classes.iter().any(|count| *count > 0));
+    }
+    reply.map(used);
+    for (name, number) in asked() {
+        let classes = times.get(&number).map_or(&[][..], |classes| classes);
+        if classes.iter().all(|count| *count == 0) {
+            continue;
+        }
+        reply.check_room()?;
         reply.bulk(name.as_bytes());
         reply.map(2);
         reply.bulk(b"calls");
@@ -121,6 +128,7 @@ fn histogram(s: &Session, args: &Arguments<'_>, reply: &mut Reply) {
             reply.int(sum as i64);
         }
     }
+    Ok(())
 }
 
 // ---- GRAPH ------------------------------------------------------------------------------------------------------
@@ -247,6 +255,30 @@ fn advice_about(s: &Session, name: &str) -> Vec<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::outcome::Stop;
+
+    /// A name takes a few bytes, and its times hundreds.
+    #[test]
+    fn a_name_repeated_very_often_makes_no_reply_without_end() {
+        const MOST: usize = 1 << 16;
+        let dir = tempfile::tempdir().unwrap();
+        let store = kv::Options::new().create(dir.path().join("s")).unwrap();
+        let shared = crate::shared::tests::shared(Box::new(crate::engine::Kv::new(store)));
+        let session = crate::session::tests::session(&shared);
+        let number = super::super::find(b"get").map(|(number, _)| number).unwrap();
+        session.recorder.times[number].iter().for_each(|class| class.add(1));
+        let told = |count: usize| {
+            let mut batch = crate::request::Batch::default();
+            batch.push_words(["LATENCY", "HISTOGRAM"].iter().chain(&vec!["get"; count]).map(|word| word.as_bytes()));
+            let mut reply = Reply::up_to(MOST);
+            (histogram(&session, &batch.arguments(0, &[]), &mut reply), reply.len())
+        };
+        let (one, bytes) = told(1);
+        assert!(one.is_ok() && bytes > 100, "{bytes}");
+        let (many, most) = told(20_000);
+        assert!(matches!(&many, Err(Stop::Error(text)) if text.contains("ask for less")), "{many:?}");
+        assert!((MOST..MOST + 2 * bytes).contains(&most), "{most}");
+    }
 
     /// What redis-server 7.0.15 draws of the same samples.
     #[test]

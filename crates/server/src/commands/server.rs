@@ -95,13 +95,13 @@ fn command(_: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome 
             ALL.iter().for_each(|command| super::docs::describe(command, reply));
         }
         o if is(o, "INFO") => {
-            reply.array(args.len() - 2);
-            args.from(2).for_each(|name| super::docs::info(name, reply));
+            let names: Vec<&[u8]> = args.from(2).collect();
+            return super::docs::infos(names.into_iter(), reply);
         }
         o if is(o, "LIST") => return super::listing::list(args, reply),
         o if is(o, "GETKEYS") && args.len() > 2 => return super::listing::keys(args, false, reply),
         o if is(o, "GETKEYSANDFLAGS") && args.len() > 2 => return super::listing::keys(args, true, reply),
-        o if is(o, "DOCS") => super::docs::docs(args, reply),
+        o if is(o, "DOCS") => return super::docs::docs(args, reply),
         o if is(o, "HELP") => super::help::help("command", reply),
         o => {
             return Err(format!("ERR unknown subcommand '{}'. Try COMMAND HELP.", o.escape_ascii()).into());

@@ -13,7 +13,7 @@ use super::{blocking, multi, pause};
 use crate::command::{Run, Special};
 use crate::form::flag;
 use crate::io::AT_ONCE;
-use crate::job::{Job, Parts, REPLY_MAX};
+use crate::job::{Job, Parts};
 use crate::outcome::Stop;
 use crate::session::Replies;
 use crate::thread::Thread;
@@ -144,9 +144,8 @@ async fn alone(
         Run::Session(run) => {
             let mark = parts.reply.len();
             let mut outcome = run(&mut parts.session, &args, &mut parts.reply);
-            if parts.reply.len() - mark > REPLY_MAX {
-                outcome =
-                    Err(Stop::Error(format!("ERR the reply has more than {REPLY_MAX} bytes; ask for less at once")));
+            if outcome.is_ok() {
+                outcome = parts.reply.check_room().map_err(Stop::Error);
             }
             outcome_of(&mut parts.reply, mark, outcome, thread);
             parts
