@@ -63,8 +63,17 @@ pub(crate) enum Timeout {
     Last,
 }
 
-/// Answers with what there is. What it is about is in the third argument from the first time on.
-pub(crate) type Ask = fn(&Session, &Arguments<'_>, &mut Option<u64>, &mut Reply) -> Outcome<WaitLimit>;
+/// Answers with what there is; with nothing only if it is to be asked again, and its time is [not over](Asked::is_over).
+pub(crate) type Ask = fn(&Session, &Arguments<'_>, &mut Asked, &mut Reply) -> Outcome<WaitLimit>;
+
+/// What is known of a request that is asked about again.
+#[derive(Debug, Default)]
+pub(crate) struct Asked {
+    /// What it is about, from the first time on.
+    pub(crate) since: Option<u64>,
+    /// It has waited as long as it may: it is not asked again.
+    pub(crate) is_over: bool,
+}
 
 /// How long a client waits for a better answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -41,7 +41,7 @@ mod transactions;
 
 use std::sync::LazyLock;
 
-use crate::command::{Command, Run, Special, Table, Timeout, WaitLimit};
+use crate::command::{Asked, Command, Run, Special, Table, Timeout, WaitLimit};
 use crate::context::Context;
 use crate::form::{Form, KeysAt, MANY, ONE, flag, is, shown};
 use crate::numbers::{float, int};
@@ -132,6 +132,41 @@ pub(crate) fn of_words(command: &'static Command, args: &Arguments<'_>) -> &'sta
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A client that gets no answer takes the next one for it. The clock of the machine, which may be set, is not asked whether the time is over.
+    #[test]
+    fn whatever_is_asked_again_is_answered_when_its_time_is_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = kv::Options::new().create(dir.path().join("s")).unwrap();
+        let shared = crate::shared::tests::shared(Box::new(crate::engine::Kv::new(store)));
+        let session = crate::session::tests::session(&shared);
+        // What they wait for does not come: a count of the keys is on its way, and a write under way.
+        shared.counted.lock().begun = 1;
+        let _write = shared.pauses.enter_now();
+        let mut waited = Vec::new();
+        for line in ["INFO", "INFO keyspace", "CLIENT PAUSE 100000", "WAIT 1 1", "WAITAOF 1 1 1"] {
+            let mut batch = crate::request::Batch::default();
+            batch.push_words(line.split(' ').map(str::as_bytes));
+            let args = batch.arguments(0, &[]);
+            let command = find(args.get(0)).map(|(_, command)| of_words(command, &args));
+            let Some(Command { run: Run::Await(ask), .. }) = command else { panic!("{line} does not wait") };
+            let mut asked = Asked::default();
+            if line.starts_with("INFO") {
+                asked.since = Some(2);
+            }
+            for is_over in [false, true] {
+                asked.is_over = is_over;
+                let mut reply = Reply::new();
+                match ask(&session, &args, &mut asked, &mut reply) {
+                    Ok(WaitLimit::For(_)) if !is_over => waited.push(line),
+                    Ok(_) => assert!(!reply.is_empty() && !line.contains("PAUSE"), "{line}"),
+                    Err(stop) => assert!(is_over && matches!(stop, Stop::Error(_)), "{line}: {stop:?}"),
+                }
+            }
+        }
+        // This store is on one machine.
+        assert_eq!(waited, ["INFO", "INFO keyspace", "CLIENT PAUSE 100000"]);
+    }
 
     #[test]
     fn commands_are_found_by_name() {

@@ -1,6 +1,6 @@
 //! Runs a command, whichever way it is run; and which clients it may wake.
 
-use crate::command::{Command, Env, Run};
+use crate::command::{Asked, Command, Env, Run};
 use crate::context::Context;
 use crate::data::{DATABASES, stored};
 use crate::engine::{Error, Tx};
@@ -67,7 +67,7 @@ pub(crate) fn run(command: &Command, args: &Arguments<'_>, env: &mut Env<'_>, re
             outcome
         }
         Run::Session(run) => run(env.session, args, reply),
-        Run::Await(run) => run(env.session, args, &mut None, reply).map(drop),
+        Run::Await(run) => run(env.session, args, &mut Asked::default(), reply).map(drop),
         Run::Script(run) => {
             // What it is given is copied into the interpreter before its time is looked at.
             if !env.looks.apart && args.from(0).map(<[u8]>::len).sum::<usize>() > SCRIPT_BYTES {

@@ -4,12 +4,14 @@ use std::cell::LazyCell;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use tx::Keys;
 
+use crate::apart::is_apart;
 use crate::clock::now;
 use crate::data::{DATABASES, all};
-use crate::engine::{Result, Tx};
+use crate::engine::{Error, Result, Tx};
 use crate::group::split;
 use crate::metrics::{KeyCount, Summed};
 use crate::shared::Shared;
@@ -18,11 +20,11 @@ use crate::topic::Of;
 type Lines = Vec<(&'static str, String)>;
 type Owned = Vec<(String, String)>;
 
-/// Made when it is looked at: a client that asks for one section does not have the keys counted.
+/// Made when it is looked at: a client that asks for one section does not wait for the others.
 type Section<'s> = LazyCell<Owned, Box<dyn FnOnce() -> Owned + 's>>;
 
-/// Sections in the order in which they are told; of a client that has waited until keys [are counted](is_counted), or of another one.
-pub(crate) fn sections(shared: &Shared, counted: bool) -> Vec<(&'static str, Section<'_>)> {
+/// Sections in the order in which they are told; keys as they were counted last.
+pub(crate) fn sections(shared: &Shared) -> Vec<(&'static str, Section<'_>)> {
     fn owned<'s>(shared: &'s Shared, lines: fn(&Shared) -> Lines) -> Section<'s> {
         section(move || lines(shared).into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
     }
@@ -37,7 +39,7 @@ pub(crate) fn sections(shared: &Shared, counted: bool) -> Vec<(&'static str, Sec
         ("stats", owned(shared, stats)),
         ("replication", section(|| replication(shared))),
         ("commandstats", section(|| command_stats(shared))),
-        ("keyspace", section(move || keyspace(shared, counted))),
+        ("keyspace", section(|| keyspace(shared))),
     ]
 }
 
@@ -208,14 +210,7 @@ fn command_stats(shared: &Shared) -> Vec<(String, String)> {
 }
 
 /// Keys of each database, as they were counted last.
-fn keyspace(shared: &Shared, is_counted: bool) -> Owned {
-    let is_known = is_counted || shared.itself.upgrade().is_none_or(|shared| counts_now(&shared));
-    if !is_known && shared.counted.lock().at.is_none() {
-        let began = now();
-        let keys: Result<Vec<_>> = (0..DATABASES).map(|db| count(shared, db)).collect();
-        let mut counted = shared.counted.lock();
-        (counted.at, counted.keys) = (Some(began), keys.unwrap_or_default());
-    }
+fn keyspace(shared: &Shared) -> Owned {
     let counted = shared.counted.lock();
     let used = counted.keys.iter().enumerate().filter(|(_, count)| count.keys > 0);
     used.map(|(db, KeyCount { keys, expires, ttl })| {
@@ -230,40 +225,59 @@ fn counts_now(shared: &Arc<Shared>) -> bool {
     let few = count_few(shared);
     let mut counted = shared.counted.lock();
     if let Some(keys) = few {
-        (counted.at, counted.keys) = (Some(now()), keys);
+        (counted.keys, counted.is_known) = (keys, true);
         return true;
     }
-    if !std::mem::replace(&mut counted.counting, true) {
+    if counted.ended == counted.begun {
+        counted.begun += 1;
         let shared = shared.clone();
         tokio::task::spawn_blocking(move || {
-            let began = now();
             let keys: Result<Vec<_>> = (0..DATABASES).map(|db| count(&shared, db)).collect();
             let mut counted = shared.counted.lock();
+            counted.ended = counted.begun;
             // What cannot be counted is as it was.
-            (counted.at, counted.counting) = (Some(began), false);
-            counted.keys = keys.unwrap_or_else(|_| std::mem::take(&mut counted.keys));
+            if let Ok(keys) = keys {
+                (counted.keys, counted.is_known) = (keys, true);
+            }
+            shared.count_ended.notify_all();
         });
     }
     false
 }
 
-/// Milliseconds that a client waits for a count.
-pub(crate) const COUNT_MS: u64 = 5_000;
+/// How long a client waits for a count.
+pub(crate) const COUNT_TIME: Duration = Duration::from_secs(5);
 
-/// Whether the keys have been counted since the client has asked, or it has waited long enough. It asks for the first time if `asked` is none.
+/// Whether the keys have been counted since the client has asked. It asks for the first time if `asked` is none, which then says which count is its own.
 pub(crate) fn is_counted(shared: &Shared, asked: &mut Option<u64>) -> bool {
     let Some(shared) = shared.itself.upgrade() else { return true };
-    let Some(asked) = *asked else {
-        *asked = Some(now());
+    let Some(own) = *asked else {
+        // One that is on its way may have passed what this client has just written.
+        *asked = Some(shared.counted.lock().begun + 1);
         return counts_now(&shared);
     };
-    let (at, counting) = {
+    let (begun, ended) = {
         let counted = shared.counted.lock();
-        (counted.at, counted.counting)
+        (counted.begun, counted.ended)
     };
-    let is_over = at.is_some_and(|at| at >= asked) || now().saturating_sub(asked) > COUNT_MS;
-    // One that was on its way when it asked has ended: the next is its own.
-    is_over || !counting && counts_now(&shared)
+    ended >= own || begun == ended && counts_now(&shared)
+}
+
+/// For `INFO` within a transaction, which cannot be asked again: keys are told as they were counted last. Where they never were, and are not few, it waits for the first count, on a
+/// thread that serves no connections.
+pub(crate) fn count_within(shared: &Shared) -> Result<()> {
+    let Some(shared) = shared.itself.upgrade() else { return Ok(()) };
+    if counts_now(&shared) || shared.counted.lock().is_known {
+        return Ok(());
+    }
+    if !is_apart() {
+        return Err(Error::TooLong);
+    }
+    // Where transactions wait for each other, the count may wait for what this one has locked.
+    if !shared.engine.waits() {
+        shared.count_ended.wait_while_for(&mut shared.counted.lock(), |counted| !counted.is_known, COUNT_TIME);
+    }
+    Ok(())
 }
 
 /// Keys that are counted each time it is asked.

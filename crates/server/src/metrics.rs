@@ -219,9 +219,11 @@ impl KeyCount {
 #[derive(Debug, Default)]
 pub(crate) struct Counted {
     pub(crate) keys: Vec<KeyCount>,
-    /// When that began, in milliseconds of Unix time.
-    pub(crate) at: Option<u64>,
-    pub(crate) counting: bool,
+    /// They have been counted.
+    pub(crate) is_known: bool,
+    /// Counts on another thread, of which there is one at a time: those that have begun, and have come to an end.
+    pub(crate) begun: u64,
+    pub(crate) ended: u64,
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Weak};
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::acl_log::AclLog;
 use crate::client::Client;
@@ -78,6 +78,8 @@ pub(crate) struct Shared {
     pub(crate) listens: Mutex<Vec<String>>,
     /// Keys of each database, for `INFO`.
     pub(crate) counted: Mutex<Counted>,
+    /// ... and a count on another thread has ended.
+    pub(crate) count_ended: Condvar,
     /// Itself, as it is shared.
     pub(crate) itself: Weak<Self>,
     /// Elements that the reaper has removed.
@@ -161,6 +163,7 @@ impl Shared {
             started: now(),
             listens: Mutex::default(),
             counted: Mutex::default(),
+            count_ended: Condvar::default(),
             itself: itself.clone(),
             reaped: AtomicU64::new(0),
             notes_wait: Mutex::default(),

@@ -1,7 +1,9 @@
 //! `CLIENT PAUSE`: from its answer on nothing that it holds back takes effect.
 
+use std::time::Duration;
+
 use super::connection::refuse_others;
-use super::{Command, Form, KeysAt, Outcome, Run, Stop, WaitLimit, is};
+use super::{Asked, Command, Form, KeysAt, Outcome, Run, Stop, WaitLimit, is};
 use crate::clock::now;
 use crate::failpoints::Step;
 use crate::form::flag::CONNECTION;
@@ -10,39 +12,36 @@ use crate::reply::Reply;
 use crate::request::{Arguments, number};
 use crate::session::Session;
 
-/// How much longer than a script may run it is waited for writes that have begun before, in milliseconds.
-const GRACE: u64 = 10_000;
+/// How much longer than a script may run it is waited for writes that have begun before.
+const GRACE: Duration = Duration::from_secs(10);
 
 /// Runs apart from the rest of `CLIENT`: it waits.
 pub(super) static PAUSE: Command =
     Command { form: Form { name: "client", arity: -2, flags: CONNECTION, keys: KeysAt::None }, run: Run::Await(pause) };
 
-/// `since` is when the pause began.
-fn pause(s: &Session, args: &Arguments<'_>, since: &mut Option<u64>, reply: &mut Reply) -> Outcome<WaitLimit> {
+/// What it is asked about is when the pause ends: it has begun then.
+fn pause(s: &Session, args: &Arguments<'_>, asked: &mut Asked, reply: &mut Reply) -> Outcome<WaitLimit> {
     let pauses = &s.shared.pauses;
-    let begun = match since {
-        Some(begun) => *begun,
-        None => {
-            refuse_others(s, "pause")?;
-            let (what, until) = asked(args)?;
-            pauses.begin(what, until);
-            *since.insert(now())
-        }
-    };
+    if asked.since.is_none() {
+        refuse_others(s, "pause")?;
+        let (what, until) = asked_for(args)?;
+        pauses.begin(what, until);
+        asked.since = Some(until);
+    }
+    // Between `MULTI` and `EXEC` too, where it waits for nothing: that is a write itself.
     reply.ok();
     if pauses.writes() == 0 || s.shared.failpoints.skips(Step::WritesAwaited) {
         return Ok(WaitLimit::Enough);
     }
-    let limit = s.shared.settings().script_time.as_millis() as u64 + GRACE;
-    if now().saturating_sub(begun) > limit {
+    if asked.is_over {
         return Err(Stop::from(
             "ERR the pause holds, but writes that began before it have not ended; next: CLIENT PAUSE again, or SCRIPT KILL",
         ));
     }
-    Ok(WaitLimit::For(std::time::Duration::from_millis(2 * limit)))
+    Ok(WaitLimit::For(s.shared.settings().script_time + GRACE))
 }
 
-fn asked(args: &Arguments<'_>) -> Outcome<(Held, u64)> {
+fn asked_for(args: &Arguments<'_>) -> Outcome<(Held, u64)> {
     let what = match args.len() {
         3 => Held::All,
         4 if is(args.get(3), "WRITE") => Held::Writes,

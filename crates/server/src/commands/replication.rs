@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::flag::{ADMIN, CONNECTION, DANGEROUS, FAST};
-use super::{Command, Form, KeysAt, Outcome, Run, SYNTAX, WaitLimit, int, is, session};
+use super::{Asked, Command, Form, KeysAt, Outcome, Run, SYNTAX, WaitLimit, int, is, session};
 use crate::group::{Failover, Machine, View, split};
 use crate::reply::Reply;
 use crate::request::Arguments;
@@ -23,21 +23,21 @@ pub(super) const COMMANDS: &[Command] = &[
 // ---- WAIT -----------------------------------------------------------------------------------------------------------
 
 /// How many other machines have all that was acknowledged to any client when it began, on media of theirs. Those beyond the write quorum come later, or not at all.
-fn wait(s: &Session, args: &Arguments<'_>, since: &mut Option<u64>, reply: &mut Reply) -> Outcome<WaitLimit> {
+fn wait(s: &Session, args: &Arguments<'_>, asked: &mut Asked, reply: &mut Reply) -> Outcome<WaitLimit> {
     let (wanted, wait_limit) = (int(args.get(1))?, wait_limit(args.get(2))?);
-    let (others, wait_limit) = others(s, since, wanted, wait_limit)?;
+    let (others, wait_limit) = others(s, &mut asked.since, wanted, wait_limit)?;
     reply.int(others);
     Ok(wait_limit)
 }
 
 /// The same, and 1 for this machine: what it has acknowledged it has.
-fn waitaof(s: &Session, args: &Arguments<'_>, since: &mut Option<u64>, reply: &mut Reply) -> Outcome<WaitLimit> {
+fn waitaof(s: &Session, args: &Arguments<'_>, asked: &mut Asked, reply: &mut Reply) -> Outcome<WaitLimit> {
     if !(0..=1).contains(&int(args.get(1))?) {
         return Err("ERR value is out of range, value must between 0 and 1".into());
     }
     let wanted = int(args.get(2)).ok().filter(|wanted| *wanted >= 0);
     let wanted = wanted.ok_or("ERR value is out of range, must be positive")?;
-    let (others, wait_limit) = others(s, since, wanted, wait_limit(args.get(3))?)?;
+    let (others, wait_limit) = others(s, &mut asked.since, wanted, wait_limit(args.get(3))?)?;
     reply.array(2);
     reply.int(1);
     reply.int(others);

@@ -428,24 +428,31 @@ fn is_wanted(args: &Arguments<'_>, section: &str) -> bool {
 /// Waits until keys are counted: in a transaction, or a script, it does not.
 pub(super) static INFO: Command = Command {
     form: Form { name: "info", arity: -1, flags: DANGEROUS, keys: KeysAt::None },
-    run: Run::Await(|s, args, since, reply| {
-        let wanted = is_wanted(args, "keyspace") && s.deferred.is_none();
-        if wanted && !crate::info::is_counted(&s.shared, since) {
-            return Ok(WaitLimit::For(Duration::from_millis(2 * crate::info::COUNT_MS)));
+    run: Run::Await(|s, args, asked, reply| {
+        if is_wanted(args, "keyspace") {
+            if s.deferred.is_some() {
+                crate::info::count_within(&s.shared)?;
+            } else if !asked.is_over && !crate::info::is_counted(&s.shared, &mut asked.since) {
+                return Ok(WaitLimit::For(crate::info::COUNT_TIME));
+            }
         }
-        tell_info(&s.shared, args, wanted, reply);
+        tell_info(&s.shared, args, reply);
         Ok(WaitLimit::Enough)
     }),
 };
 
+/// That of a script.
 fn info(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
-    tell_info(&s.shared, args, false, reply);
+    if is_wanted(args, "keyspace") {
+        crate::info::count_within(&s.shared)?;
+    }
+    tell_info(&s.shared, args, reply);
     Ok(())
 }
 
-fn tell_info(shared: &Shared, args: &Arguments<'_>, counted: bool, reply: &mut Reply) {
+fn tell_info(shared: &Shared, args: &Arguments<'_>, reply: &mut Reply) {
     let mut text = String::new();
-    for (name, lines) in crate::info::sections(shared, counted) {
+    for (name, lines) in crate::info::sections(shared) {
         if is_wanted(args, name) {
             let mut title = name.to_owned();
             title[..1].make_ascii_uppercase();

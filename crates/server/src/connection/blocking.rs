@@ -15,7 +15,7 @@ use super::ended::outcome_of;
 use super::messages::deliver;
 use crate::client::{Blocked, Unblock};
 use crate::clock::now;
-use crate::command::{Ask, Timeout, WaitLimit};
+use crate::command::{Ask, Asked, Timeout, WaitLimit};
 use crate::data::stored;
 use crate::form::streams;
 use crate::io::{Heard, hear, write};
@@ -27,6 +27,7 @@ use crate::waiters::Waiting;
 /// Bytes that may be sent while one waits.
 const AHEAD: usize = 1 << 20;
 const UNBLOCKED: &str = "UNBLOCKED client unblocked via CLIENT UNBLOCK";
+const NO_ANSWER: &str = "ERR internal error: the command has given no answer in its time; next: ask again";
 const NOTHING: [&[u8]; 3] = [b"*-1\r\n", b"$-1\r\n", b"_\r\n"];
 
 /// Runs request `at` until it has found something, its time is over, or its client is gone.
@@ -179,27 +180,33 @@ pub(super) async fn ask_again(
     let most = parts.input.len() + AHEAD;
     let client = parts.session.client.clone();
     let blocked = Blocked::of(&client.wait);
-    let mut since = None;
+    let mut asked = Asked::default();
     loop {
         parts.mark = parts.reply.len();
         let mark = parts.mark;
         let args = parts.batch.arguments(at, &parts.input);
-        let outcome = ask(&parts.session, &args, &mut since, &mut parts.reply);
+        let outcome = ask(&parts.session, &args, &mut asked, &mut parts.reply);
         let until = match outcome {
-            Ok(WaitLimit::Enough) => break,
-            Ok(WaitLimit::Forever) => None,
+            Ok(wait_limit) if asked.is_over || wait_limit == WaitLimit::Enough => {
+                // Without an answer the client would take that to its next request for it.
+                if parts.reply.len() == mark {
+                    outcome_of(&mut parts.reply, mark, Err(NO_ANSWER.into()), thread);
+                }
+                break;
+            }
+            Ok(WaitLimit::Enough | WaitLimit::Forever) => None,
             Ok(WaitLimit::For(wait_limit)) => Some(began + wait_limit),
             Err(error) => {
                 outcome_of(&mut parts.reply, mark, Err(error), thread);
                 break;
             }
         };
-        let now = tokio::time::Instant::now();
-        // It is answered with what there is.
-        if until.is_some_and(|until| until <= now) || client.wait.how() == Some(Unblock::Timeout) {
-            break;
-        }
         parts.reply.truncate(mark);
+        let now = tokio::time::Instant::now();
+        if until.is_some_and(|until| until <= now) || client.wait.how() == Some(Unblock::Timeout) {
+            asked.is_over = true;
+            continue;
+        }
         // The others wait for a moment, and not for what their client has asked for: they are not blocked.
         if matches!(command_name(&parts, at), "wait" | "waitaof") {
             waiting.found_nothing();
