@@ -79,7 +79,7 @@ fn elements_show_what_the_reaper_forgets() {
 
 #[test]
 fn lifetimes_show_notes_that_no_longer_hold() {
-    assert!(!lifetimes::differ(Some(Step::NoteMoves), Store::Kv, 3, 60).is_empty());
+    assert!(!lifetimes::differ(Some(Step::NoteMoves), Store::Kv, 3).is_empty());
 }
 
 #[test]

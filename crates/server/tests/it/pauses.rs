@@ -10,7 +10,7 @@ use std::time::Duration;
 use pmem::DomainChoice;
 use server::Step;
 
-use crate::support::{Client, Reply, Running, Store, start, told, until, usual, watched};
+use crate::support::{Client, Reply, Running, Store, crowded, looked_at, start, told, until, usual, watched};
 
 const STORES: [Store; 3] = [Store::Kv, Store::Tree, Store::Slow];
 
@@ -179,11 +179,9 @@ fn the_answer_comes_behind_what_the_server_removes() {
     assert_eq!(client.ask(&["DEL", "l"]), Reply::Int(1));
     until("elements are removed", || removed.load(SeqCst) > ELEMENTS);
     admin.send(b"CLIENT PAUSE 60000 WRITE\r\n");
-    admin.0.get_ref().set_read_timeout(Some(Duration::from_millis(100))).unwrap();
-    let early = admin.try_reply();
-    admin.0.get_ref().set_read_timeout(Some(crate::support::WAIT_LIMIT)).unwrap();
+    let waits = is_waited_for(&admin, &mut client);
     goes.store(true, SeqCst);
-    assert_eq!(early, None, "it was answered while elements were removed");
+    assert!(waits, "it was answered while elements were removed");
     assert_eq!(admin.reply(), Reply::ok());
     let gone = removed.load(SeqCst);
     // Twice as long as it rests when there is nothing to do.
@@ -199,6 +197,98 @@ fn the_answer_comes_behind_what_the_server_removes() {
 
 /// Of a collection; more than one transaction of the server removes.
 const ELEMENTS: usize = 2000;
+
+/// Whether a client waits for the answer to a pause, as another one sees it again and again; false when it has the answer.
+fn is_waited_for(admin: &Client, other: &mut Client) -> bool {
+    let stream = admin.0.get_ref();
+    (0..10).all(|_| {
+        let mut waits = false;
+        until("it waits, or is answered", || {
+            stream.set_nonblocking(true).unwrap();
+            let is_answered = stream.peek(&mut [0]).is_ok();
+            stream.set_nonblocking(false).unwrap();
+            let Reply::Bulk(list) = other.say("CLIENT LIST") else { panic!("no list") };
+            waits = !is_answered && String::from_utf8(list).unwrap().contains(" flags=b ");
+            waits || is_answered
+        });
+        waits
+    })
+}
+
+/// Keys that are evicted go like elements of what a client has removed.
+#[test]
+fn the_answer_comes_behind_what_is_evicted() {
+    let dir = tempfile::tempdir().unwrap();
+    let (evicted, goes) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(true)));
+    let (count, may) = (evicted.clone(), goes.clone());
+    let before = Box::new(move |key: &[u8]| {
+        if key.starts_with(b"\0evicted") {
+            count.fetch_add(1, SeqCst);
+            until("it may go on", || may.load(SeqCst));
+        }
+    });
+    let engine = watched(Store::Kv.open(dir.path().join("store"), pmem::Options::new()), before);
+    let server = start(None, usual(), crowded(engine, 10));
+    let [mut client, mut admin] = [0; 2].map(|_| Client::to(server.redis()[0]));
+    for n in 0..EVICTED {
+        assert_eq!(client.say(&format!("SET evicted{n} v")), Reply::ok());
+    }
+    evicted.store(0, SeqCst);
+    goes.store(false, SeqCst);
+    assert_eq!(client.say("CONFIG SET maxmemory-policy allkeys-random"), Reply::ok());
+    until("a key is evicted", || evicted.load(SeqCst) > 0);
+    admin.send(b"CLIENT PAUSE 60000 WRITE\r\n");
+    let waits = is_waited_for(&admin, &mut client);
+    goes.store(true, SeqCst);
+    assert!(waits, "it was answered while a key was evicted");
+    assert_eq!(admin.reply(), Reply::ok());
+    let gone = evicted.load(SeqCst);
+    // Twice as long as it rests in a pause.
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(evicted.load(SeqCst), gone, "it goes on in the pause");
+    assert!(gone < EVICTED, "there was nothing left to evict");
+    admin.ask(&["CLIENT", "UNPAUSE"]);
+    until("the rest is evicted", || client.ask(&["DBSIZE"]) == Reply::Int(0));
+    drop((client, admin));
+    server.stop();
+    server.join().unwrap();
+}
+
+/// Keys; more than go at one time.
+const EVICTED: usize = 500;
+
+/// That a key has expired is told like what a write has done: not behind the answer to a pause.
+#[test]
+fn the_answer_comes_behind_news_of_what_has_expired() {
+    let dir = tempfile::tempdir().unwrap();
+    let (stands, goes) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (at, may) = (stands.clone(), goes.clone());
+    // No client reads it.
+    let at_get = Box::new(move |key: &[u8]| {
+        if key == b"\0expires" && !may.load(SeqCst) {
+            at.store(true, SeqCst);
+            until("it may go on", || may.load(SeqCst));
+        }
+    });
+    let engine = looked_at(Store::Kv.open(dir.path().join("store"), pmem::Options::new()), at_get);
+    let server = start(None, usual(), engine);
+    let [mut client, mut admin, mut hears] = [0; 3].map(|_| Client::to(server.redis()[0]));
+    assert_eq!(client.say("CONFIG SET notify-keyspace-events Ex"), Reply::ok());
+    hears.say("SUBSCRIBE __keyevent@0__:expired");
+    assert_eq!(client.say("SET expires v PX 1"), Reply::ok());
+    until("it is looked whether it has expired", || stands.load(SeqCst));
+    admin.send(b"CLIENT PAUSE 60000 WRITE\r\n");
+    let waits = is_waited_for(&admin, &mut client);
+    goes.store(true, SeqCst);
+    assert!(waits, "it was answered while news were told");
+    assert_eq!(admin.reply(), Reply::ok());
+    assert_eq!(admin.say("CLIENT UNPAUSE"), Reply::ok());
+    let Reply::Array(news) = hears.reply() else { panic!("no news") };
+    assert_eq!(news.last(), Some(&Reply::text("expires")));
+    drop((client, admin, hears));
+    server.stop();
+    server.join().unwrap();
+}
 
 #[test]
 fn a_pause_of_all_ends_by_itself_or_when_it_is_told() {

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use pmem::DomainChoice;
-use server::engine::{Commit, Engine, Error, Keys, Kv, Result, Run, Tx, Visit};
+use server::engine::{Commit, Engine, Error, Excess, Keys, Kv, Result, Run, Tx, Visit};
 use server::tree::{self, Tree};
 use server::{Config, Server, Step};
 
@@ -64,7 +64,7 @@ impl Store {
             Self::Kv => Box::new(Kv::new(kv::Options::new().pool(pool).open_or_create(path).unwrap())),
             Self::Slow => {
                 let engine = Box::new(Kv::new(kv::Options::new().pool(pool).open_or_create(path).unwrap()));
-                Box::new(Around { engine, run: |tx: &mut dyn Tx, run: Run<'_>| run(tx), slow: true, at_read: None })
+                Box::new(Around { slow: true, ..Around::of(engine, |tx, run| run(tx)) })
             }
             Self::Tree => {
                 let options = tree::Options::new().bytes(8 << 20).pool(pool);
@@ -83,11 +83,19 @@ struct Around<F> {
     slow: bool,
     /// Called in each transaction that only reads, when it has begun.
     at_read: Option<AtCommit>,
+    /// Called there with each key that is read by its name.
+    at_get: Option<Before>,
+    /// What is to go, instead of what the store says.
+    excess: Option<Excess>,
 }
 
 impl<F: Fn(&mut dyn Tx, Run<'_>) -> Result<()> + Send + Sync + 'static> Around<F> {
+    fn of(engine: Box<dyn Engine>, run: F) -> Self {
+        Self { engine, run, slow: false, at_read: None, at_get: None, excess: None }
+    }
+
     fn boxed(engine: Box<dyn Engine>, run: F) -> Box<dyn Engine> {
-        Box::new(Self { engine, run, slow: false, at_read: None })
+        Box::new(Self::of(engine, run))
     }
 }
 
@@ -95,7 +103,10 @@ impl<F: Fn(&mut dyn Tx, Run<'_>) -> Result<()> + Send + Sync + 'static> Engine f
     fn read(&self, run: Run<'_>) -> Result<()> {
         self.engine.read(&mut |tx| {
             self.at_read.iter().for_each(|at_read| at_read());
-            run(tx)
+            match &self.at_get {
+                Some(at_get) => run(&mut AroundTx(tx, &mut |_, _| Ok(()), at_get)),
+                None => run(tx),
+            }
         })
     }
     fn write(&self, run: Run<'_>) -> Result<()> {
@@ -116,6 +127,12 @@ impl<F: Fn(&mut dyn Tx, Run<'_>) -> Result<()> + Send + Sync + 'static> Engine f
     fn spare_bytes(&self) -> usize {
         self.engine.spare_bytes()
     }
+    fn excess(&self) -> Excess {
+        self.excess.unwrap_or_else(|| self.engine.excess())
+    }
+    fn reclaim(&self) -> Result<()> {
+        self.engine.reclaim()
+    }
     left_to!(engine);
     fn healthy(&self) -> Result<()> {
         self.engine.healthy()
@@ -125,14 +142,15 @@ impl<F: Fn(&mut dyn Tx, Run<'_>) -> Result<()> + Send + Sync + 'static> Engine f
     }
 }
 
-/// A transaction of which the test hears what it is about to change, a key, as it is in the store, and whether it is set, and may refuse it.
-struct AroundTx<'t>(&'t mut dyn Tx, &'t mut dyn FnMut(&[u8], bool) -> Result<()>);
+/// A transaction of which the test hears what it is about to change, a key, as it is in the store, and whether it is set, and may refuse it; and what it reads by its name.
+struct AroundTx<'t>(&'t mut dyn Tx, &'t mut dyn FnMut(&[u8], bool) -> Result<()>, &'t dyn Fn(&[u8]));
 
 impl Tx for AroundTx<'_> {
     fn prefetch(&self, keys: &[&[u8]]) {
         self.0.prefetch(keys);
     }
     fn get(&self, key: &[u8]) -> Result<Option<&[u8]>> {
+        self.2(key);
         self.0.get(key)
     }
     fn put(&mut self, key: &[u8], value: &[u8], expires: Option<u64>) -> Result<()> {
@@ -160,11 +178,18 @@ pub type Before = Box<dyn Fn(&[u8]) + Send + Sync>;
 /// A store in whose writes the test may interfere.
 pub fn watched(engine: Box<dyn Engine>, before: Before) -> Box<dyn Engine> {
     Around::boxed(engine, move |tx, run| {
-        run(&mut AroundTx(tx, &mut |key, _| {
+        let mut change = |key: &[u8], _| {
             before(key);
             Ok(())
-        }))
+        };
+        run(&mut AroundTx(tx, &mut change, &|_| ()))
     })
+}
+
+/// The same store, which says that so many keys are to go.
+pub fn crowded(engine: Box<dyn Engine>, keys: u64) -> Box<dyn Engine> {
+    let excess = Some(Excess { keys, ..Excess::default() });
+    Box::new(Around { excess, ..Around::of(engine, |tx, run| run(tx)) })
 }
 
 /// Whether there is no room for a change: of this key, whether it is set, behind so many deletions of its transaction.
@@ -174,20 +199,25 @@ pub type NoRoom = Box<dyn Fn(&[u8], bool, usize) -> bool + Send + Sync>;
 pub fn scarce(engine: Box<dyn Engine>, no_room: NoRoom) -> Box<dyn Engine> {
     Around::boxed(engine, move |tx, run| {
         let mut deletions = 0;
-        run(&mut AroundTx(tx, &mut |key, sets| {
+        let mut change = |key: &[u8], sets| {
             if no_room(key, sets, deletions) {
                 return Err(Error::Full("a test takes all the room".to_owned()));
             }
             deletions += usize::from(!sets);
             Ok(())
-        }))
+        };
+        run(&mut AroundTx(tx, &mut change, &|_| ()))
     })
 }
 
 /// A store of which the test hears when transactions that only read have begun.
 pub fn read_slowly(engine: Box<dyn Engine>, at_read: AtCommit) -> Box<dyn Engine> {
-    let run = |tx: &mut dyn Tx, run: Run<'_>| run(tx);
-    Box::new(Around { engine, run, slow: false, at_read: Some(at_read) })
+    Box::new(Around { at_read: Some(at_read), ..Around::of(engine, |tx, run| run(tx)) })
+}
+
+/// A store of which the test hears which keys transactions that only read get, as they are in the store.
+pub fn looked_at(engine: Box<dyn Engine>, at_get: Before) -> Box<dyn Engine> {
+    Box::new(Around { at_get: Some(at_get), ..Around::of(engine, |tx, run| run(tx)) })
 }
 
 /// What is called where a transaction that has changed something is about to be committed: not those that the server begins now and then, and finds nothing to do in.
@@ -201,7 +231,7 @@ pub fn told(engine: Box<dyn Engine>, at_commit: AtCommit) -> Box<dyn Engine> {
             changes = true;
             Ok(())
         };
-        run(&mut AroundTx(tx, &mut note))?;
+        run(&mut AroundTx(tx, &mut note, &|_| ()))?;
         if changes {
             at_commit();
         }
