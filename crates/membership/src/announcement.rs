@@ -1,5 +1,6 @@
 //! Where a copy is: a key with a lease, put again if an outage of etcd has cost the lease.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -104,18 +105,18 @@ pub(crate) fn announce(inner: Arc<Inner>, member: &Member, ttl: Duration) -> Res
         value: value.clone(),
         ttl,
     };
-    let (announcer, lease) = inner.runtime.wait(move || async move {
+    let (announcer, lease, told) = inner.runtime.wait(move || async move {
         let lease = announcer.lease().await?;
         let (key, value, id) = (&announcer.key, announcer.value.lock().clone(), lease.id);
         let put = async |within| announcer.etcd.put(key, &value, id, within).await;
         announcer.etcd.retrying("announce", announcer.timeout, put).await?;
-        Ok((announcer, lease))
+        Ok((announcer, lease, value))
     })?;
     let tenure = Tenure::new(0, lease.holding.held_until());
     let status = Arc::new(Mutex::new(Status::Announced(tenure.clone(), lease.id)));
     let (_stop, stopped) = oneshot::channel();
     let shown = status.clone();
-    inner.runtime.spawn_to_finish(move || announcer.run(lease, tenure, shown, stopped));
+    inner.runtime.spawn_to_finish(move || announcer.run(lease, told, tenure, shown, stopped));
     Ok(Announcement { member: member.clone(), ttl, status, value, _stop, inner })
 }
 
@@ -130,35 +131,52 @@ impl Announcer {
     async fn run(
         self,
         mut lease: Lease,
+        mut told: Vec<u8>,
         mut tenure: Tenure,
         status: Arc<Mutex<Status>>,
         mut stop: oneshot::Receiver<()>,
     ) {
-        while keep(&self.etcd, &mut lease, &tenure, &mut stop).await != Why::Resigned {
+        while self.keep_telling(&mut lease, told, &tenure, &mut stop).await != Why::Resigned {
             let again = tokio::select! {
                 biased;
                 _ = &mut stop => return drop(give_back(&self.etcd, lease.id, self.timeout).await),
                 again = self.again(lease.id, &status) => again,
             };
-            let Some((found, told)) = again else {
+            let Some((found, put)) = again else {
                 *status.lock() = Status::Replaced;
                 return;
             };
-            lease = found;
+            (lease, told) = (found, put);
             tenure = Tenure::new(0, lease.holding.held_until());
             *status.lock() = Status::Announced(tenure.clone(), lease.id);
-            // What was to be told before there was this lease.
-            let (value, id) = (self.value.lock().clone(), lease.id);
-            let replace = async |within| self.etcd.replace(&self.key, &value, id, within).await;
-            if value != told
-                && let Err(error) = self.etcd.retrying("announce", self.timeout, replace).await
-            {
-                tracing::info!(%error, "an announcement says what was true before");
-            }
         }
         if let Err(error) = give_back(&self.etcd, lease.id, self.timeout).await {
             tracing::info!(%error, "an announcement was not taken back; it expires");
         }
+    }
+
+    /// Keeps the lease. The value `told` was put with it; what was to be told before the status showed the lease is put meanwhile.
+    async fn keep_telling(
+        &self,
+        lease: &mut Lease,
+        told: Vec<u8>,
+        tenure: &Tenure,
+        stop: &mut oneshot::Receiver<()>,
+    ) -> Why {
+        let id = lease.id;
+        let put = async |value: Vec<u8>| {
+            let replace = async |within| self.etcd.replace(&self.key, &value, id, within).await;
+            self.etcd.retrying("announce", self.timeout, replace).await
+        };
+        let nap = self.etcd.share(self.timeout);
+        let mut telling = pin!(put_last(&self.value, told, put, nap));
+        let mut keeping = pin!(keep(&self.etcd, lease, tenure, stop));
+        tokio::select! {
+            biased;
+            why = &mut keeping => return why,
+            () = &mut telling => {}
+        }
+        keeping.await
     }
 
     /// A new lease with the key, and the value that was put; none if the key is another's by now.
@@ -190,5 +208,65 @@ impl Announcer {
     fn unreachable(&self, why: &str) -> Error {
         let endpoints = self.etcd.endpoints().join(", ");
         Error::Unreachable { doing: "announce", endpoints, waited: self.timeout, why: why.to_owned() }
+    }
+}
+
+/// Puts the value until what was put last is what is to stand there: it may change while an earlier one is put, and [`Announcement::tell`] does not wait for that.
+async fn put_last(value: &Mutex<Vec<u8>>, mut told: Vec<u8>, put: impl AsyncFn(Vec<u8>) -> Result<()>, nap: Duration) {
+    loop {
+        let next = value.lock().clone();
+        if next == told {
+            return;
+        }
+        match put(next.clone()).await {
+            Ok(()) => told = next,
+            Err(error) => {
+                tracing::info!(%error, "an announcement says what was true before; it is put again");
+                tokio::time::sleep(nap).await;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What stands there in the end, if the value becomes `next` while the first is put, and the first `failures` of the puts fail.
+    fn stands_in_the_end(next: &[u8], failures: usize) -> (Vec<u8>, usize) {
+        let value = Mutex::new(b"full".to_vec());
+        let there = Mutex::new((b"nothing".to_vec(), 0));
+        let put = async |put: Vec<u8>| {
+            // The caller of `tell` puts its own at once, and this one comes behind it.
+            let told_meanwhile = std::mem::replace(&mut *value.lock(), next.to_vec()) != next;
+            let mut there = there.lock();
+            there.1 += 1;
+            if there.1 <= failures {
+                return Err(Error::Unreachable {
+                    doing: "announce",
+                    endpoints: "x".to_owned(),
+                    waited: Duration::ZERO,
+                    why: "x".to_owned(),
+                });
+            }
+            assert!(told_meanwhile || put == next, "an older value is put again");
+            there.0 = put;
+            Ok(())
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(put_last(&value, b"nothing".to_vec(), put, Duration::ZERO));
+        there.into_inner()
+    }
+
+    #[test]
+    fn what_is_told_while_an_earlier_value_is_put_stays() {
+        assert_eq!(stands_in_the_end(b"full", 0), (b"full".to_vec(), 1));
+        assert_eq!(stands_in_the_end(b"better", 0), (b"better".to_vec(), 2));
+    }
+
+    #[test]
+    fn a_value_that_could_not_be_put_is_put_again() {
+        assert_eq!(stands_in_the_end(b"full", 3), (b"full".to_vec(), 4));
+        assert_eq!(stands_in_the_end(b"better", 1), (b"better".to_vec(), 2));
     }
 }

@@ -39,20 +39,35 @@ pub struct Machine {
 /// What the others see of this machine in etcd, until it is dropped.
 pub struct Notice {
     announcement: Announcement,
-    /// What keeps this machine from doing its part, as it stands there.
-    told: Option<String>,
+    told: Told,
+}
+
+/// What keeps this machine from doing its part, as it stands there.
+#[derive(Default)]
+struct Told {
+    trouble: Option<String>,
+    /// It may be what it was before, too: etcd did not answer.
+    is_uncertain: bool,
+}
+
+impl Told {
+    /// Puts it there, unless it is certain that it stands there.
+    fn tell(&mut self, trouble: Option<String>, put: impl FnOnce(Option<&str>) -> bool) {
+        if self.is_uncertain || self.trouble != trouble {
+            self.is_uncertain = !put(trouble.as_deref());
+            self.trouble = trouble;
+        }
+    }
 }
 
 impl Notice {
     pub fn new(announcement: Announcement) -> Self {
-        Self { announcement, told: None }
+        Self { announcement, told: Told::default() }
     }
 
     /// Says what keeps this machine from doing its part, or that nothing does; again another time if etcd does not answer.
     pub fn tell(&mut self, trouble: Option<String>) {
-        if self.told != trouble && self.announcement.tell(trouble.as_deref()).is_ok() {
-            self.told = trouble;
-        }
+        self.told.tell(trouble, |trouble| self.announcement.tell(trouble).is_ok());
     }
 
     /// Two machines of one name would be one for the others.
@@ -165,4 +180,31 @@ pub fn now() -> Instant {
 /// Whether an address is that of all interfaces.
 pub fn is_nowhere(address: &str) -> bool {
     address.parse::<std::net::SocketAddr>().is_ok_and(|address| address.ip().is_unspecified())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_stand_in_etcd_is_told_again() {
+        let (mut told, mut puts) = (Told::default(), Vec::new());
+        let mut tell = |trouble: Option<&str>, answers: bool| {
+            told.tell(trouble.map(str::to_owned), |put| {
+                puts.push(put.map(str::to_owned));
+                answers
+            });
+        };
+        tell(None, true);
+        tell(Some("full"), true);
+        tell(Some("full"), true);
+        tell(None, true);
+        // It may be there, though there was no answer.
+        tell(Some("full"), false);
+        tell(None, false);
+        tell(None, true);
+        tell(None, true);
+        let full = Some("full".to_owned());
+        assert_eq!(puts, [full.clone(), None, full, None, None]);
+    }
 }
