@@ -229,6 +229,16 @@ impl Etcd {
         Ok(())
     }
 
+    /// Deletes the key if it has this value; nothing if it has another, or is gone.
+    pub(crate) async fn delete_if(&self, key: &str, value: &[u8], within: Duration) -> Attempt<()> {
+        let has = Compare::value(key, CompareOp::Equal, value);
+        let transaction = Txn::new().when([has]).and_then([TxnOp::delete(key, None)]);
+        let route = self.route("delete", within).await?;
+        let answer = self.attempt("delete", &route, within, async |mut client| client.txn(transaction).await).await?;
+        self.accept(&route, answer.header(), true)?;
+        Ok(())
+    }
+
     /// Writes a key without a value; at which revision.
     pub(crate) async fn mark(&self, key: &str, within: Duration) -> Attempt<u64> {
         let route = self.route("mark", within).await?;

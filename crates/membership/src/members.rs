@@ -133,14 +133,16 @@ impl Members {
         })
     }
 
-    /// Takes back what [`expect_successor`](Self::expect_successor) asked for: any member may stand.
+    /// Takes back what [`expect_successor`](Self::expect_successor) asked for, if it still is for the member of this name: any may stand. Nothing if another one is named, or none.
     ///
     /// # Errors
     /// etcd cannot be reached, or refuses.
-    pub fn expect_any(&self) -> Result<()> {
+    pub fn expect_any(&self, instead_of: &str) -> Result<()> {
         let (etcd, timeout, key) = (self.0.etcd.clone(), self.0.timeout, self.0.successor_key());
+        let name = instead_of.to_owned();
         self.0.runtime.wait(move || async move {
-            etcd.retrying("name no successor", timeout, async |within| etcd.mark(&key, within).await).await.map(drop)
+            let take_back = async |within| etcd.delete_if(&key, name.as_bytes(), within).await;
+            etcd.retrying("name no successor", timeout, take_back).await
         })
     }
 

@@ -96,8 +96,14 @@ fn a_successor_is_named_and_forgotten() {
     assert_eq!(other.successor().unwrap(), None);
     one.expect_successor("b", LONG).unwrap();
     assert_eq!(other.successor().unwrap().as_deref(), Some("b"));
-    other.expect_any().unwrap();
+    // Another one was named since it was looked.
+    other.expect_any("a").unwrap();
+    assert_eq!(one.successor().unwrap().as_deref(), Some("b"));
+    other.expect_any("b").unwrap();
     assert_eq!(one.successor().unwrap(), None);
+    other.expect_any("b").unwrap();
+    let keys = etcd.ctl(&["get", "/cairn/test/", "--prefix", "--keys-only"]);
+    assert!(!keys.contains("successor"), "a key without a lease stays: {keys}");
     one.expect_successor("c", SHORT).unwrap();
     eventually("its lease is over", || other.successor().unwrap().is_none());
     assert!(matches!(one.expect_successor("a/b", LONG), Err(Error::Argument { .. })));

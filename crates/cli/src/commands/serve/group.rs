@@ -227,7 +227,7 @@ fn take_over(
 fn step_back(machine: &Machine, follower: Follower, leadership: Leadership, why: &str) -> Next {
     note!("cairn: elected, and cannot lead: {why}");
     // The leader before may have left the leadership to this machine.
-    if let Err(error) = machine.members.expect_any() {
+    if let Err(error) = machine.members.expect_any(&machine.me.name) {
         note!("cairn: {error}");
     }
     resign(leadership);

@@ -127,10 +127,8 @@ fn look_after(
     notice: &mut Option<Notice>,
     over: &AtomicBool,
 ) {
-    // The leader before may have named this machine: it leads now, and any may behind it.
-    if machine.members.successor().is_ok_and(|name| name.is_some()) {
-        drop(machine.members.expect_any()); // else that ends by itself
-    }
+    // The leader before may have named this machine: it leads now, and any may behind it. By now this one may have named another, which stays.
+    drop(machine.members.expect_any(&machine.me.name)); // else that ends by itself
     let mut known: Vec<String> = Vec::new();
     let mut rest = Duration::ZERO;
     while !over.load(Acquire) {
