@@ -111,7 +111,7 @@ fn wait(
         if let Err(error) = store.check_leading() {
             return (error.to_string(), true);
         }
-        if let Some(name) = transfer::begun(machine, store, group, leadership, &asked) {
+        if let Some(name) = transfer::begun(machine, store, running, group, leadership, &asked) {
             return (format!("it leaves the leadership to {name}"), true);
         }
     }

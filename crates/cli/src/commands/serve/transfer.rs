@@ -10,10 +10,11 @@
 //! So nothing depends on the successor: its name is bound to a lease, and if it cannot lead, or is gone, another machine is elected.
 
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kv::{Store, Transfer};
 use membership::{Leadership, Member};
+use server::Server;
 use server::group::{Failover, Group};
 
 use super::machine::{Machine, now};
@@ -32,41 +33,65 @@ const ANSWER: Duration = Duration::from_secs(10);
 /// Between two looks at how far the successor is.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What another machine has asked for, at which address the successor is announced, and where the answer goes.
+/// What another machine has asked for, at which address the successor is announced, until when the answer is waited for, and where it goes.
 pub struct Asked {
     address: String,
+    until: Instant,
     answer: mpsc::SyncSender<Result<(), String>>,
 }
 
 /// What the steward does with such a request. It ends when this machine does not lead any more.
 pub fn asking(asks: mpsc::Sender<Asked>) -> Box<Transfer> {
+    asking_within(asks, ANSWER)
+}
+
+fn asking_within(asks: mpsc::Sender<Asked>, limit: Duration) -> Box<Transfer> {
     Box::new(move |address| {
-        let (answer, answered) = mpsc::sync_channel(1);
+        // Without room: what is sent has been taken.
+        let (answer, answered) = mpsc::sync_channel(0);
         let over = || "it does not lead any more; see what `cairn group status` says".to_owned();
-        asks.send(Asked { address: address.to_owned(), answer }).map_err(|_| over())?;
-        answered.recv_timeout(ANSWER).unwrap_or_else(|_| Err(over()))
+        let until = now() + limit;
+        asks.send(Asked { address: address.to_owned(), until, answer }).map_err(|_| over())?;
+        answered.recv_timeout(limit).unwrap_or_else(|error| match error {
+            mpsc::RecvTimeoutError::Disconnected => Err(over()),
+            mpsc::RecvTimeoutError::Timeout => Err(format!(
+                "it has not begun within {limit:?}, as another failover is under way or etcd does not answer, and leads on; see what `cairn group status` says, and ask again"
+            )),
+        })
     })
+}
+
+/// The next request whose machine still waits for the answer: the others have been told that nothing comes of them.
+fn next(asked: &mpsc::Receiver<Asked>) -> Option<Asked> {
+    asked.try_iter().find(|asked| now() < asked.until)
 }
 
 /// The name of the machine that is to lead, if a transfer was asked for and can be: the caller steps down at once.
 pub fn begun(
     machine: &Machine,
     store: &Store,
+    running: &Server,
     group: &Group,
     leadership: &Leadership,
     asked: &mpsc::Receiver<Asked>,
 ) -> Option<String> {
-    if let Ok(Asked { address, answer }) = asked.try_recv() {
+    let leads_on = || leadership.is_held() && !machine.is_stopped() && !running.is_stopping();
+    if let Some(Asked { address, until, answer }) = next(asked) {
         let is_it = |member: &Member| member.address == address;
-        let goes_on = || leadership.is_held() && !machine.is_stopped();
+        let goes_on = || leads_on() && now() < until;
         let begun = begin(machine, store, &is_it, CATCH_UP, &goes_on);
-        // One that has not waited for it sees who leads.
-        drop(answer.send(begun.as_ref().map(drop).map_err(Clone::clone)));
-        return begun.ok();
+        let was_told = answer.send(begun.as_ref().map(drop).map_err(Clone::clone)).is_ok();
+        let name = begun.ok()?;
+        if !was_told {
+            // etcd took too long, and the machine that asked has been told that this one leads on.
+            drop(machine.members.expect_any(&name)); // else that ends by itself
+            return None;
+        }
+        return Some(name);
     }
     let Failover { to, within, .. } = group.take_failover()?;
     let is_it = |member: &Member| to.is_none() || member.serves == to;
-    let goes_on = || leadership.is_held() && !machine.is_stopped() && group.is_failing_over();
+    let goes_on = || leads_on() && group.is_failing_over();
     let begun = begin(machine, store, &is_it, within.unwrap_or(CATCH_UP).min(CATCH_UP_MOST), &goes_on);
     if let Err(why) = &begun {
         group.failover_is_over();
@@ -86,6 +111,9 @@ fn begin(
     let began = now();
     let name = loop {
         let others = machine.others().map_err(|error| error.to_string())?;
+        if !goes_on() {
+            return Err("it was called off, or this machine does not lead any more".to_owned());
+        }
         let found = successor(store, others.iter().filter(|member| is_it(member)));
         match found {
             Ok((name, behind)) if behind <= BEHIND => break name,
@@ -96,9 +124,6 @@ fn begin(
             }
             Ok(_) => std::thread::sleep(LOOK),
             Err(why) => return Err(why),
-        }
-        if !goes_on() {
-            return Err("it was called off, or this machine does not lead any more".to_owned());
         }
     };
     machine.members.expect_successor(&name, NAMED.max(machine.ttl)).map_err(|error| error.to_string())?;
@@ -123,4 +148,40 @@ fn successor<'a>(store: &Store, members: impl Iterator<Item = &'a Member>) -> Re
         }
     }
     best.ok_or(why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_that_was_given_up_is_not_carried_out() {
+        let (asks, asked) = mpsc::channel();
+        let why = asking_within(asks.clone(), Duration::ZERO)("one:7400").unwrap_err();
+        assert!(why.contains("has not begun") && why.contains("cairn group status"), "{why}");
+        assert!(next(&asked).is_none(), "it is carried out behind the error");
+
+        // It does not stand in the way of one that is waited for.
+        asking_within(asks.clone(), Duration::ZERO)("one:7400").unwrap_err();
+        std::thread::scope(|scope| {
+            let two = scope.spawn(|| asking_within(asks, Duration::from_secs(60))("two:7400"));
+            let taken = loop {
+                match next(&asked) {
+                    Some(taken) => break taken,
+                    None => std::thread::yield_now(),
+                }
+            };
+            assert_eq!(taken.address, "two:7400");
+            taken.answer.send(Ok(())).unwrap();
+            two.join().unwrap().unwrap();
+        });
+    }
+
+    #[test]
+    fn a_machine_that_leads_no_more_says_so() {
+        let (asks, asked) = mpsc::channel();
+        drop(asked);
+        let why = asking(asks)("one:7400").unwrap_err();
+        assert!(why.contains("does not lead any more"), "{why}");
+    }
 }
