@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kv::Follower;
 use membership::{LeaderWatch, Leadership, Seen};
@@ -21,6 +21,9 @@ const USERS: Duration = Duration::from_secs(1);
 /// Until a seed is asked for again that could not be had, at first and at most.
 const SEED: Duration = Duration::from_secs(1);
 const SEED_MOST: Duration = Duration::from_secs(30);
+/// From one seed that was had to the next, at first and at most: each is a copy of the whole store, here and on the leader's disk, and may be of no use to a machine that has less room.
+const AGAIN: Duration = Duration::from_secs(5);
+const AGAIN_MOST: Duration = Duration::from_secs(300);
 
 /// What a machine does next.
 pub enum Next {
@@ -47,6 +50,7 @@ pub fn follow(machine: &mut Machine, follower: Follower, notice: &mut Option<Not
     let mut is_known = false;
     note!("cairn: following with {}, {} commits so far", machine.path.display(), follower.status().commits);
     let (mut users, mut said) = (now(), String::new());
+    let (mut seeds, mut behind, mut full) = (Seeds::default(), None, None);
     let next = loop {
         if machine.is_stopped() || guide.running.is_stopping() {
             break None;
@@ -55,13 +59,24 @@ pub fn follow(machine: &mut Machine, follower: Follower, notice: &mut Option<Not
             Ok(_) => {}
             Err(error @ kv::Error::Behind { .. }) => {
                 note!("cairn: {error}");
-                follower = guide.without(machine, follower, |follower| catch_up(machine, follower, notice))?;
-                guide = Guide::start(machine, &follower)?;
-                continue;
+                let rest = seeds.rest(now());
+                if !rest.is_zero() {
+                    note!("cairn: it was behind a short while ago, too, and asks for the store again in {rest:.0?}");
+                }
+                behind = Some(error.to_string());
             }
             Err(error) => return Err(machine.failure(&error)),
         }
-        let trouble = follower.why_full().map(|why| format!("full: {why}"));
+        if behind.is_some() && seeds.rest(now()).is_zero() {
+            follower = guide.without(machine, follower, |follower| catch_up(machine, follower, notice))?;
+            guide = Guide::start(machine, &follower)?;
+            seeds.had(now());
+            (behind, full) = (None, None);
+            continue;
+        }
+        full = follower.why_full().or(full.filter(|_| follower.has_failed()));
+        let trouble = full.as_ref().map(|why| format!("full: {why}"));
+        let trouble = trouble.or_else(|| behind.as_ref().map(|why| format!("behind: {why}")));
         if let Some(notice) = notice.as_mut() {
             notice.tell(trouble.clone());
         }
@@ -72,6 +87,10 @@ pub fn follow(machine: &mut Machine, follower: Follower, notice: &mut Option<Not
             if let Err(error) = guide.running.renew_users() {
                 note!("cairn: users cannot be read: {error}");
             }
+        }
+        if behind.is_some() {
+            std::thread::sleep(TURN); // it could not lead
+            continue;
         }
         match stand(machine, &follower) {
             Ok(Some(leadership)) => break Some(leadership),
@@ -93,6 +112,30 @@ pub fn follow(machine: &mut Machine, follower: Follower, notice: &mut Option<Not
             follower.stop().map_err(|error| machine.failure(&error))?;
             Ok(Next::Stop)
         }
+    }
+}
+
+/// When the store was brought here anew, and how long the next one is waited for.
+#[derive(Default)]
+struct Seeds {
+    last: Option<(Instant, Duration)>,
+}
+
+impl Seeds {
+    /// One was had, behind which it follows again.
+    fn had(&mut self, now: Instant) {
+        let pause = match self.last {
+            Some((last, pause)) if now.saturating_duration_since(last) < pause + AGAIN_MOST => {
+                (2 * pause).min(AGAIN_MOST)
+            }
+            _ => AGAIN,
+        };
+        self.last = Some((now, pause));
+    }
+
+    /// How long no other one is asked for.
+    fn rest(&self, now: Instant) -> Duration {
+        self.last.map_or(Duration::ZERO, |(last, pause)| (last + pause).saturating_duration_since(now))
     }
 }
 
@@ -294,5 +337,30 @@ impl Machine {
         }
         self.me = self.me.clone().serving(first);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_that_is_behind_again_and_again_asks_for_the_store_more_and_more_rarely() {
+        let (begin, mut seeds, mut at) = (now(), Seeds::default(), Duration::ZERO);
+        let mut rests = Vec::new();
+        for _ in 0..9 {
+            // The first is asked for at once, and each later one as soon as may be.
+            let rest = seeds.rest(begin + at);
+            rests.push(rest.as_secs());
+            at += rest;
+            assert_eq!(seeds.rest(begin + at), Duration::ZERO);
+            seeds.had(begin + at);
+        }
+        assert_eq!(rests, [0, 5, 10, 20, 40, 80, 160, 300, 300]);
+        // It has followed for a while since.
+        at += 2 * AGAIN_MOST;
+        assert_eq!(seeds.rest(begin + at), Duration::ZERO);
+        seeds.had(begin + at);
+        assert_eq!(seeds.rest(begin + at), AGAIN);
     }
 }
