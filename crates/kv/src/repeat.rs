@@ -67,7 +67,7 @@ pub(crate) fn apply(core: &Core, record: &[u8], at: Lsn) -> Result<u64> {
 }
 
 fn apply_once(core: &Core, commit: &Commit<'_>) -> Result<()> {
-    let mode = Mode { locking: true, age: 0, follows: true };
+    let mode = Mode { locking: true, follows: true, ..Mode::default() };
     let mut tx = Transaction::begin(core, tx::Isolation::Snapshot, mode)?;
     for change in &commit.changes {
         match change.value {

@@ -311,7 +311,7 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// As [`put`](Self::put).
+    /// As [`put`](Self::put); but a full log of a replicated store is not waited for, and the keys are removed another time.
     pub fn sweep(&self) -> Result<u64> {
         let mut sweep = Sweep::default();
         let mut removed = 0;

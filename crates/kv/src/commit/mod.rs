@@ -29,6 +29,7 @@ use crate::failpoints::log_is_held;
 use crate::isolation::active::Pin;
 use crate::isolation::order::Position;
 use crate::maintenance::{Checkpointing, Maintenance};
+use crate::threads::wait::now;
 use crate::versions::Versions;
 use crate::writers::work::Work;
 use crate::writers::writer::Writer;
@@ -37,11 +38,12 @@ use publish::publish;
 pub(crate) use shortage::Shortage;
 use validate::{Terms, Validation};
 
-/// How often a replicated commit is tried at once while its log is full, and how often after that, with pauses: a replica that joins, or that needs longer to make its store durable, keeps what
-/// is in the log for a moment, until it has it or is waited for no longer.
+/// How often a replicated commit is tried at once while its log is full, and for how long after that, with pauses. A joining or slow replica holds records in the log until it has them or is given up.
 const TRIMS: u32 = 8;
-const PAUSES: u32 = 250;
+const WAIT: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(20);
+/// As many as that time has room for: a bound where no time passes, since the log is held by a test.
+const PAUSES: u32 = (WAIT.as_millis() / PAUSE.as_millis()) as u32;
 
 /// What a commit takes of a store.
 #[derive(Clone, Copy)]
@@ -84,24 +86,32 @@ impl<'c> Committing<'c> {
         if leading.is_filled() && !log_is_held(Duration::ZERO) {
             self.persistence.trim(self.versions, leading, false)?;
         }
-        // In a simulated pool no time passes.
-        let pauses = if self.versions.pool().domain() == Domain::Simulated { 0 } else { PAUSES };
-        let mut tries = 0;
+        // In a simulated pool no time passes, and the background thread has more to do.
+        let waits = self.versions.pool().domain() != Domain::Simulated && !terms.upkeep;
+        let (most, mut tries) = (if waits { TRIMS + PAUSES } else { TRIMS }, 0);
+        // Its clock begins behind the first refusal: each trim takes time, too.
+        let mut deadline = None;
         loop {
-            match self.commit_alone(pin, work, terms) {
-                Err(Error::LogFull { .. }) if tries < TRIMS + pauses => {
-                    let wait = if tries < TRIMS { Duration::ZERO } else { PAUSE };
-                    tries += 1;
-                    if log_is_held(wait) {
-                        continue;
-                    }
-                    if !wait.is_zero() {
-                        std::thread::sleep(wait);
-                    }
-                    self.persistence.trim(self.versions, leading, true)?;
-                }
+            let refused = match self.commit_alone(pin, work, terms) {
+                Err(error @ Error::LogFull { .. }) => error,
                 other => return other,
+            };
+            if tries == most {
+                return Err(refused);
             }
+            let wait = if tries < TRIMS { Duration::ZERO } else { PAUSE };
+            tries += 1;
+            if log_is_held(wait) {
+                continue;
+            }
+            let left = deadline.get_or_insert_with(|| now() + WAIT).saturating_duration_since(now());
+            if !wait.is_zero() {
+                if left.is_zero() {
+                    return Err(refused);
+                }
+                std::thread::sleep(wait.min(left));
+            }
+            self.persistence.trim(self.versions, leading, true)?;
         }
     }
 

@@ -22,6 +22,8 @@ pub(crate) struct Terms<'n> {
     pub(crate) now: &'n Now,
     /// It is committed already, by the leader.
     pub(crate) follows: bool,
+    /// See [`Mode`](crate::txn::transaction::Mode).
+    pub(crate) upkeep: bool,
 }
 
 /// What was read is read again as of a timestamp.

@@ -66,7 +66,7 @@ impl Wait {
 }
 
 #[expect(clippy::disallowed_methods, reason = "a timeout is a matter of real time")]
-fn now() -> Instant {
+pub(crate) fn now() -> Instant {
     Instant::now()
 }
 

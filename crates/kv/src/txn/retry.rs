@@ -50,7 +50,7 @@ where
 {
     let hot = locking && HEAT.get() > HOT;
     let age = if locking { core.versions.concurrency.age() } else { 0 };
-    let mut mode = Mode { locking, age, follows: false };
+    let mut mode = Mode { locking, age, ..Mode::default() };
     let mut wanted: Vec<u64> = Vec::new();
     let mut backoff = Backoff::new(RetryPolicy::default());
     let (mut attempts, mut full) = (0, crate::commit::room::Tried::default());
@@ -79,7 +79,7 @@ where
         crate::stats::add(&core.counters.conflicts, 1);
         HEAT.set(HEAT.get() + (1024 - HEAT.get()) / 8);
         if mode.age == 0 {
-            mode = Mode { locking: true, age: core.versions.concurrency.age(), follows: false };
+            mode = Mode { locking: true, age: core.versions.concurrency.age(), ..Mode::default() };
         }
         let lock = key::hash(&key);
         if !key.is_empty() && !wanted.contains(&lock) {

@@ -33,6 +33,8 @@ pub(crate) struct Mode {
     pub(crate) age: u64,
     /// It repeats what a leader has committed: whatever the key is here.
     pub(crate) follows: bool,
+    /// It removes what has expired: that is put off when the log is full, as the thread that does it makes checkpoints and room, too.
+    pub(crate) upkeep: bool,
 }
 
 /// The first error, which was not the end of it.
@@ -485,7 +487,8 @@ impl<'s> Transaction<'s> {
         if self.core.options.index_memory < u64::MAX && !self.mode.follows && work.grows() {
             self.core.versions.index.check_memory(self.core.options.index_memory)?;
         }
-        let terms = Terms { validate: self.level > Isolation::Snapshot, now: &self.now, follows: self.mode.follows };
+        let Mode { follows, upkeep, .. } = self.mode;
+        let terms = Terms { validate: self.level > Isolation::Snapshot, now: &self.now, follows, upkeep };
         let ts = self.core.committing().commit(&self.pin, work, terms)?;
         if self.names {
             self.core.note_types();

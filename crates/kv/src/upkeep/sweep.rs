@@ -94,7 +94,8 @@ fn remove_expired(core: &Core, keys: &[Vec<u8>]) -> Result<u64> {
 /// First updater wins, so that what expired as of the snapshot is still the newest when it is deleted.
 fn remove_unless_live(core: &Core, keys: &[Vec<u8>]) -> Result<u64> {
     let pin = core.versions.concurrency.active.pin_for_sweep()?;
-    let mut tx = Transaction::begin_on(core, pin, Isolation::Snapshot, Mode::default());
+    let mode = Mode { upkeep: true, ..Mode::default() };
+    let mut tx = Transaction::begin_on(core, pin, Isolation::Snapshot, mode);
     for key in keys {
         if tx.get(key)?.is_none() {
             tx.delete(key)?;

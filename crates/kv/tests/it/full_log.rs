@@ -96,6 +96,27 @@ fn a_commit_waits_for_room_in_the_log_and_is_refused_when_none_comes() {
     store.close().unwrap();
 }
 
+/// The thread that removes what has expired makes checkpoints and room, too.
+#[test]
+fn what_has_expired_does_not_wait_for_room_in_the_log() {
+    let site = Site::new();
+    let (one, two) = (site.follow(1), site.follow(2));
+    let options = Options::new().background(false).replicated(&site.copies(&[&one, &two]), &log_of(LOG));
+    let store = options.create(site.store(0)).unwrap();
+    store.put_until(b"expired", b"1", 1).unwrap();
+    let waits = hold(usize::MAX);
+    fill(&store, &mut Model::new());
+    // To the brim: what removes a key is shorter.
+    while store.put(b"brimful", b"1").is_ok() {}
+    waits.borrow_mut().clear();
+    let refused = store.sweep();
+    assert!(matches!(refused, Err(Error::LogFull { .. })), "{refused:?}");
+    assert_eq!(*waits.borrow(), [Duration::ZERO; 1 + AT_ONCE], "it is tried at once, and put off");
+    let_go();
+    assert_eq!(store.sweep().unwrap(), 1);
+    store.close().unwrap();
+}
+
 #[test]
 fn a_commit_goes_on_when_the_log_has_room_again() {
     let site = Site::new();
