@@ -60,7 +60,7 @@ impl Persistence {
 
     /// The part that leads, of a replicated store.
     pub(crate) fn leading(&self) -> Result<&Leading> {
-        self.leads().ok_or(Error::Follows)
+        self.leads().ok_or(if self.is_replicated() { Error::Follows } else { Error::NotReplicated })
     }
 
     fn leads(&self) -> Option<&Leading> {

@@ -16,7 +16,7 @@ impl Store {
     /// Takes a copy of the log in, one that was given up or a new one, while the store is used: see [`Log::join`](log::Log::join). With a new follower there, give it a [seed](Self::seed) first.
     ///
     /// # Errors
-    /// Those of [`Log::join`](log::Log::join); [`Error::Follows`].
+    /// Those of [`Log::join`](log::Log::join); [`Error::Follows`]; [`Error::NotReplicated`].
     pub fn join(&self, address: &str, trust: &log::fabric::Options) -> Result<()> {
         Ok(self.core.persistence.leading()?.log().join(address, trust)?)
     }
@@ -31,7 +31,7 @@ impl Store {
     /// A copy of the log, by its [id](Self::copies), is lost for good: see [`Log::remove`](log::Log::remove).
     ///
     /// # Errors
-    /// [`Error::NoSuchCopy`]; those of [`Log::remove`](log::Log::remove); [`Error::Follows`].
+    /// [`Error::NoSuchCopy`]; those of [`Log::remove`](log::Log::remove); [`Error::Follows`]; [`Error::NotReplicated`].
     pub fn remove_copy(&self, id: u64) -> Result<()> {
         let log = self.core.persistence.leading()?.log();
         let copies = log.members().0;

@@ -297,7 +297,7 @@ impl Store {
     /// How this store is doing, which leads.
     ///
     /// # Errors
-    /// [`Error::Follows`].
+    /// [`Error::Follows`]; [`Error::NotReplicated`].
     pub fn leader_status(&self) -> Result<LeaderStatus> {
         let log = self.core.persistence.leading()?.log();
         let reached = log.addresses();

@@ -617,8 +617,44 @@ fn a_copy_that_catches_up_keeps_what_comes_meanwhile() {
     assert_eq!(promoted.get(&799_u32.to_be_bytes()).unwrap().as_deref(), Some(&[7; 2000][..]));
 }
 
+/// A leader that elections are held for can be asked to have another machine lead; any other says no.
+#[test]
+fn a_leader_is_asked_to_have_another_machine_lead() {
+    let site = Site::new();
+    let one = site.follow(1);
+    let store = Arc::new(site.lead(&[&one]).unwrap());
+    let asked = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let seen = Arc::clone(&asked);
+    let transfer = move |to: &str| {
+        seen.lock().unwrap().push(to.to_owned());
+        if to == "one:7400" { Ok(()) } else { Err("no such machine is announced".to_owned()) }
+    };
+    let steward = kv::Steward::serve_with(&store, "127.0.0.1:0", &trust(), Box::new(transfer)).unwrap();
+    let leader = steward.address().to_string();
+    kv::ask_to_transfer(&leader, &trust(), "one:7400").unwrap();
+    let refused = kv::ask_to_transfer(&leader, &trust(), "two:7400").unwrap_err().to_string();
+    assert!(refused.contains("no such machine is announced"), "{refused}");
+    assert_eq!(*asked.lock().unwrap(), ["one:7400", "two:7400"]);
+    drop(steward);
+    let steward = kv::Steward::serve(&store, "127.0.0.1:0", &trust()).unwrap();
+    let refused = kv::ask_to_transfer(&steward.address().to_string(), &trust(), "one:7400").unwrap_err().to_string();
+    assert!(refused.contains("no other machine lead on request"), "{refused}");
+}
+
+/// A change of replicas is nothing for a store that has none: it does not follow another one, either.
+#[test]
+fn a_store_of_its_own_has_no_replicas() {
+    let site = Site::new();
+    let store = Store::open(site.store(0)).unwrap();
+    assert!(matches!(store.join("127.0.0.1:1", &trust()), Err(Error::NotReplicated)));
+    assert!(matches!(store.remove_copy(1), Err(Error::NotReplicated)));
+    assert!(matches!(store.leader_status(), Err(Error::NotReplicated)));
+    store.check_leading().unwrap();
+    assert_eq!((store.copies().len(), store.transaction_max()), (0, None));
+}
+
 /// Waits until a follower says that it is behind.
-fn await_that_fails(follower: &Follower) {
+pub(crate) fn await_that_fails(follower: &Follower) {
     for _ in 0..TIMEOUT {
         match follower.wait(Duration::from_millis(1)) {
             Ok(_) => {}

@@ -137,7 +137,7 @@ pub(super) const ALONG: &[&str] = &[
     "hold_log",
 ];
 
-/// Of stores on several machines: see `replicated`.
+/// Of stores on several machines: see `replicated`, and `full_copies` for those without room.
 pub(super) const REPLICATED: &[&str] = &[
     "Follower::address",
     "Follower::begin_with",
