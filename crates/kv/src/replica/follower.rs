@@ -37,7 +37,8 @@ const IDLE: Duration = Duration::from_secs(1);
 /// Of the same size as its leader it finds room for what that has found room for: a leader leaves a thirty-second of its store for that. It may still find
 /// none, when its disk is full, it is smaller, a reader keeps a snapshot of it, or values are about as long as segments, which it cannot pack as well. Then it
 /// says so ([`FollowerStatus::full`]), waits and tries again; its copy of the log keeps what comes, and its leader waits for it when that is full, as for any
-/// copy that does not come along.
+/// copy that does not come along. If the leader gives it up, and its log goes on without what this one has not, the follower fails with [`Error::Behind`]. Its
+/// program then brings a seed of the leader's store, and [begins with it](Follower::begin_with): nothing here does so by itself.
 ///
 /// ```
 /// # fn main() -> kv::Result<()> {
@@ -478,7 +479,10 @@ impl Shared {
                 }
             }
         }
-        self.is_full.store(false, Release);
+        // Behind an overtaken commit nothing may have come yet: there is no more room for that.
+        if !records.is_empty() {
+            self.is_full.store(false, Release);
+        }
         self.release_before(cursor.position())?;
         Ok(!records.is_empty())
     }
@@ -557,6 +561,8 @@ impl Shared {
         let mut failed = self.failed.lock();
         *failed = Some(error);
         self.has_failed.store(true, Release);
+        // It waits for room no more. Behind the above: a caller that saw that it is full, and does not any more, sees that it has failed.
+        self.is_full.store(false, Release);
         self.over.notify_all();
     }
 }

@@ -2,15 +2,15 @@
 //!
 //! Threads fill a store that cannot grow, delete, overwrite and fill it again; both followers have the same in the end, and one of them leads on.
 
-use std::sync::Barrier;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use kv::{Batch, Error, Follower, Options};
 
 use crate::full::{Lengths, MIB, Random, value};
-use crate::replicated::{Site, all, await_commits, await_that, log_of, trust};
+use crate::replicated::{Site, all, await_commits, await_that, await_that_fails, log_of, trust};
 
 /// Much longer than anything takes.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -182,6 +182,49 @@ fn a_follower_without_room_waits_for_it() {
     assert!(full.is_some());
     drop(snapshot);
     one.stop().unwrap();
+}
+
+/// Its leader has given it up meanwhile, and the log has gone on: room for the next commit would not do any more.
+#[test]
+fn a_follower_without_room_is_given_up_and_begins_with_a_seed() {
+    let site = Site::new();
+    let of = |bytes| {
+        let pool = pmem::Options::new().max_size(bytes).domain(pmem::DomainChoice::Emulated);
+        Options::new().segment_bytes(16 << 10).pool(pool)
+    };
+    let follow = |machine, bytes| {
+        let (store, log) = (site.store(machine), site.log(machine));
+        Follower::serve_holding(&of(bytes), store, log, "127.0.0.1:0", &trust()).unwrap()
+    };
+    let (one, small) = (follow(1, 8 * MIB), follow(2, 2 * MIB));
+    let copies = site.copies(&[&one, &small]);
+    let store = Arc::new(of(8 * MIB).replicated(&copies, &log_of(MIB / 4)).create(site.store(0)).unwrap());
+    let put = |n: u32| {
+        store.put(&n.to_be_bytes(), &[7; 1000]).unwrap();
+    };
+    let why_full = (0..4000).find_map(|n| {
+        put(n);
+        await_that(&small, || small.why_full().is_some() || small.status().commits + 50 > u64::from(n));
+        Some((n, small.why_full()?))
+    });
+    let (count, why) = why_full.expect("4 MB fit into 2 MiB");
+    assert!(why.contains("may not grow beyond 2097152 bytes"), "{why}");
+
+    // Twice what the log holds: the leader gives it up. It is taken in again by itself, and learns what it lacks. There is room for all that is left.
+    (count + 1..count + 500).for_each(put);
+    (100..count + 500).for_each(|n| store.delete(&n.to_be_bytes()).map(|_| ()).unwrap());
+    await_that_fails(&small);
+    assert!(small.has_failed() && !small.status().full && small.why_full().is_none());
+
+    let steward = kv::Steward::serve(&store, "127.0.0.1:0", &trust()).unwrap();
+    let seed = small.fetch_seed(&steward.address().to_string(), &|| false).unwrap();
+    let small = small.begin_with(&seed).unwrap();
+    store.put(b"again", b"1").unwrap();
+    await_that(&small, || small.store().get(b"again").unwrap().is_some());
+    assert_eq!(all(small.store()), all(&store));
+    assert!(small.why_full().is_none());
+    let status = store.leader_status().unwrap();
+    assert!(status.copies.iter().any(|copy| copy.live && copy.what == small.address()), "{:?}", store.copies());
 }
 
 /// The log is longer than the store may be.
