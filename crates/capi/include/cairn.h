@@ -979,33 +979,35 @@ cairn_status cairn_log_check_leading(cairn_log *log);
 /*
  * Takes a replica in while the log is used: one that was given up and is there again, or a new,
  * empty one, which is served at `address`. It counts when this returns, and has the whole log. With
- * a new one the log has a replica more; how many must have what is durable stays. `trust` is a list
- * that has the secret or the certificates.
+ * a new one the log has a replica more. The write quorum stays as it is. `trust` is a list that has
+ * the secret or the certificates.
  */
 cairn_status cairn_log_join(cairn_log *log, const char *address, const cairn_replicas *trust);
 
 /*
  * The replica with this id is none of the log's any more: it is lost for good, or not needed.
- * `CAIRN_INVALID` if so many must have what is durable that it is needed, or if there is no such
- * replica. It must not be served again as it is.
+ * `CAIRN_INVALID` if it is the program's own, if without it there are fewer than the write quorum,
+ * or if there is no such replica; `CAIRN_NO_QUORUM` if too few of those that would be left are
+ * live. Then nothing is changed. A replica that was removed must not be served again as it is.
  */
 cairn_status cairn_log_remove(cairn_log *log, uint64_t id);
 
 /*
  * The replica of this number, from 0 on, of all that count, in no order: its id, how it is doing
- * (one of `enum cairn_replica_state`), and through which record it has all, 0 if that is not known.
- * `CAIRN_END` if there are not so many; a log without other replicas has none.
+ * (one of `enum cairn_replica_state`), and through which record it has all, 0 if that is not known:
+ * the program's own through the last that is durable. `CAIRN_END` if there are not so many; a log
+ * without other replicas has none.
  */
 cairn_status cairn_log_replica(cairn_log *log, uint32_t number, uint64_t *id, uint32_t *state,
 	uint64_t *through);
 
 /*
- * As `cairn_log_join`, of a store that leads. A follower whose store lacks what the log has no more
- * needs a seed of the store first (`cairn kv seed`).
+ * As `cairn_log_join`, of a store that leads; `CAIRN_INVALID` if it has no replicas. A follower
+ * whose store lacks what the log has no more needs a seed of the store first (`cairn kv seed`).
  */
 cairn_status cairn_kv_join(cairn_kv *store, const char *address, const cairn_replicas *trust);
 
-/* As `cairn_log_remove`, of a store that leads. */
+/* As `cairn_log_remove`, of a store that leads; `CAIRN_INVALID` if it has no replicas. */
 cairn_status cairn_kv_remove(cairn_kv *store, uint64_t id);
 
 /*

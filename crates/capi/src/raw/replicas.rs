@@ -211,7 +211,7 @@ pub unsafe extern "C" fn cairn_log_check_leading(log: *mut cairn_log) -> cairn_s
 }
 
 /// Takes a replica in while the log is used: one that was given up and is there again, or a new, empty one, which is served at `address`. It counts when this returns, and has the whole log. With a
-/// new one the log has a replica more; how many must have what is durable stays. `trust` is a list that has the secret or the certificates.
+/// new one the log has a replica more. The write quorum stays as it is. `trust` is a list that has the secret or the certificates.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cairn_log_join(
     log: *mut cairn_log,
@@ -225,8 +225,8 @@ pub unsafe extern "C" fn cairn_log_join(
     })
 }
 
-/// The replica with this id is none of the log's any more: it is lost for good, or not needed. `CAIRN_INVALID` if so many must have what is durable that it is needed, or if there is no such replica.
-/// It must not be served again as it is.
+/// The replica with this id is none of the log's any more: it is lost for good, or not needed. `CAIRN_INVALID` if it is the program's own, if without it there are fewer than the write quorum, or if
+/// there is no such replica; `CAIRN_NO_QUORUM` if too few of those that would be left are live. Then nothing is changed. A replica that was removed must not be served again as it is.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cairn_log_remove(log: *mut cairn_log, id: u64) -> cairn_status {
     done(|| {
@@ -244,8 +244,8 @@ pub unsafe extern "C" fn cairn_log_remove(log: *mut cairn_log, id: u64) -> cairn
     })
 }
 
-/// The replica of this number, from 0 on, of all that count, in no order: its id, how it is doing (one of `enum cairn_replica_state`), and through which record it has all, 0 if that is not known. `CAIRN_END` if
-/// there are not so many; a log without other replicas has none.
+/// The replica of this number, from 0 on, of all that count, in no order: its id, how it is doing (one of `enum cairn_replica_state`), and through which record it has all, 0 if that is not known: the
+/// program's own through the last that is durable. `CAIRN_END` if there are not so many; a log without other replicas has none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cairn_log_replica(
     log: *mut cairn_log,
@@ -263,7 +263,7 @@ pub unsafe extern "C" fn cairn_log_replica(
             let log = &open.log;
             let Some(one) = log.members().0.get(number as usize).copied() else { return Ok(None) };
             if log.own_replica() == Some(one) {
-                return Ok(Some((one, CAIRN_REPLICA_OWN, log.stats().next.get().saturating_sub(1))));
+                return Ok(Some((one, CAIRN_REPLICA_OWN, log.forced().get())));
             }
             let known = log.replicas().into_iter().find(|(id, ..)| *id == one);
             Ok(Some(known.map_or((one, CAIRN_REPLICA_AWAY, 0), |(id, health, lsn)| {
@@ -282,7 +282,7 @@ pub unsafe extern "C" fn cairn_log_replica(
     })
 }
 
-/// As `cairn_log_join`, of a store that leads. A follower whose store lacks what the log has no more needs a seed of the store first (`cairn kv seed`).
+/// As `cairn_log_join`, of a store that leads; `CAIRN_INVALID` if it has no replicas. A follower whose store lacks what the log has no more needs a seed of the store first (`cairn kv seed`).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cairn_kv_join(
     store: *mut cairn_kv,
@@ -292,14 +292,14 @@ pub unsafe extern "C" fn cairn_kv_join(
     done(|| {
         // SAFETY: the caller's.
         let (address, trust) = (unsafe { text(address, "the address")? }, HeldReplicas::trust(trust)?);
-        with(store, |open: &Arc<OpenStore>| Ok(open.store.join(address, &trust)?))
+        with(store, |open: &Arc<OpenStore>| of_leader(open.store.join(address, &trust)))
     })
 }
 
-/// As `cairn_log_remove`, of a store that leads.
+/// As `cairn_log_remove`, of a store that leads; `CAIRN_INVALID` if it has no replicas.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cairn_kv_remove(store: *mut cairn_kv, id: u64) -> cairn_status {
-    done(|| with(store, |open: &Arc<OpenStore>| Ok(open.store.remove_copy(id)?)))
+    done(|| with(store, |open: &Arc<OpenStore>| of_leader(open.store.remove_copy(id))))
 }
 
 /// Makes a store of a log with these replicas, all of which are there and empty. A commit is durable when a write quorum has it, and the number of commits `at_risk` must be 0.
@@ -343,6 +343,14 @@ pub unsafe extern "C" fn cairn_kv_open_replicated(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cairn_kv_check_leading(store: *mut cairn_kv) -> cairn_status {
     done(|| with(store, |open: &Arc<OpenStore>| Ok(open.store.check_leading()?)))
+}
+
+/// A store without replicas is no place for such a change, as a log without them is none.
+fn of_leader(done: kv::Result<()>) -> Result<()> {
+    match done {
+        Err(error @ kv::Error::NotReplicated) => Err(Failure::new(CAIRN_INVALID, error.to_string())),
+        other => Ok(other?),
+    }
 }
 
 /// Options of a log that is led.

@@ -1,4 +1,4 @@
-/* A log and a store on several machines: the replicas at the addresses that follow the folder, two for each, and two for changes with two more. */
+/* A log and a store on several machines: the replicas at the addresses that follow the folder, two for each, two for changes with two more, and two for what replicas have. */
 #include "check.h"
 
 static const char SECRET[] = "what all of them know";
@@ -128,10 +128,15 @@ static void changes(const char *dir, char **addresses, char **more)
 	CHECK(count(log, other, &found) == 3 && found == -1);
 	EXPECT(CAIRN_INVALID, cairn_log_remove(log, other));
 	SAID("none of the log's replicas");
-	/* Nobody answers there, and an empty list proves nothing. */
+	EXPECT(CAIRN_INVALID, cairn_log_remove(log, own));
+	SAID("replica of its leader");
+	/* A replica is served there, but an empty list has no secret. */
 	cairn_replicas *nothing;
 	OK(cairn_replicas_new(&nothing));
 	CHECK(cairn_log_join(log, more[1], nothing) != CAIRN_OK);
+	/* No process listens there. */
+	CHECK(cairn_log_join(log, "127.0.0.1:1", replicas) != CAIRN_OK);
+	SAID("127.0.0.1:1");
 	CHECK(count(log, own, &found) == 3);
 	for (unsigned n = 50; n < 60; n++)
 		OK(cairn_log_append(log, &n, sizeof n, NULL));
@@ -142,7 +147,96 @@ static void changes(const char *dir, char **addresses, char **more)
 	OK(cairn_replicas_free(replicas));
 }
 
-static void a_store(const char *dir, char **addresses)
+/* What the own replica has is what is durable, and one that is not named is away, and missing for a change. */
+static void states(const char *dir, char **addresses)
+{
+	cairn_log_options options = log_options();
+	char path[4096];
+	snprintf(path, sizeof path, "%s/states", dir);
+	cairn_replicas *replicas = named(path, addresses), *fewer;
+	cairn_log *log;
+	uint64_t own = 0, live = 0, away = 0, id, through, lsn = 0;
+	uint32_t state;
+	options.bytes = 1 << 20;
+	options.frequency = 1000;
+	options.within_us = 0;
+	options.idle_us = 0;
+	OK(cairn_log_create_replicated(replicas, &options, &log));
+	for (unsigned n = 0; n < 10; n++)
+		OK(cairn_log_append(log, &n, sizeof n, &lsn));
+	for (uint32_t n = 0; n < 3; n++) {
+		OK(cairn_log_replica(log, n, &id, &state, &through));
+		if (state == CAIRN_REPLICA_OWN)
+			CHECK(through < lsn);
+	}
+	OK(cairn_log_force_now(log, lsn));
+	for (uint32_t n = 0; n < 3; n++) {
+		OK(cairn_log_replica(log, n, &id, &state, &through));
+		CHECK(state == CAIRN_REPLICA_OWN ? through == lsn : through <= lsn);
+	}
+	OK(cairn_log_close(log));
+	OK(cairn_replicas_free(replicas));
+
+	OK(cairn_replicas_new(&fewer));
+	OK(cairn_replicas_local(fewer, path));
+	OK(cairn_replicas_at(fewer, addresses[0]));
+	OK(cairn_replicas_secret(fewer, SECRET, sizeof SECRET));
+	OK(cairn_log_open_replicated(fewer, &options, &log));
+	for (uint32_t n = 0; n < 3; n++) {
+		OK(cairn_log_replica(log, n, &id, &state, &through));
+		if (state == CAIRN_REPLICA_OWN) {
+			own = id;
+		} else if (state == CAIRN_REPLICA_LIVE) {
+			live = id;
+			CHECK(through >= lsn);
+		} else {
+			CHECK(state == CAIRN_REPLICA_AWAY && through == 0);
+			away = id;
+		}
+	}
+	CHECK(own && live && away);
+	EXPECT(CAIRN_NO_QUORUM, cairn_log_remove(log, live));
+	EXPECT(CAIRN_INVALID, cairn_log_remove(log, own));
+	OK(cairn_log_remove(log, away));
+	int found;
+	CHECK(count(log, away, &found) == 2 && found == -1);
+	/* Two of two: the write quorum needs it. */
+	EXPECT(CAIRN_INVALID, cairn_log_remove(log, live));
+	OK(cairn_log_close(log));
+	OK(cairn_replicas_free(fewer));
+}
+
+/* The ids of a store's replicas, which the message about one that is none of them names. */
+static unsigned ids_of(cairn_kv *store, uint64_t *ids, unsigned most)
+{
+	EXPECT(CAIRN_INVALID, cairn_kv_remove(store, 1));
+	const char *at = strstr(cairn_last_error(), "they are ");
+	CHECK(at != NULL);
+	at += strlen("they are ");
+	unsigned n = 0;
+	for (char *end; n < most; at = end + strspn(end, ", ")) {
+		ids[n] = strtoull(at, &end, 16);
+		if (end == at)
+			break;
+		n++;
+	}
+	return n;
+}
+
+static void a_store_of_its_own(const char *dir, cairn_replicas *replicas)
+{
+	char path[4096];
+	snprintf(path, sizeof path, "%s/own", dir);
+	cairn_kv *store;
+	OK(cairn_kv_create(path, NULL, &store));
+	EXPECT(CAIRN_INVALID, cairn_kv_join(store, "127.0.0.1:1", replicas));
+	SAID("was not made of a log");
+	EXPECT(CAIRN_INVALID, cairn_kv_remove(store, 1));
+	SAID("was not made of a log");
+	OK(cairn_kv_close(store));
+}
+
+static void a_store(const char *dir, char **addresses, const char *another)
 {
 	char path[4096], log_path[4096];
 	snprintf(path, sizeof path, "%s/store", dir);
@@ -157,8 +251,22 @@ static void a_store(const char *dir, char **addresses)
 	OK(cairn_kv_create_replicated(path, replicas, &log, NULL, &store));
 	OK(cairn_kv_put(store, "key", 3, "value", 5, NULL));
 	OK(cairn_kv_check_leading(store));
-	EXPECT(CAIRN_INVALID, cairn_kv_remove(store, 1));
 	EXPECT(CAIRN_NULL, cairn_kv_join(store, NULL, replicas));
+	CHECK(cairn_kv_join(store, "127.0.0.1:1", replicas) != CAIRN_OK);
+	/* Another replica joins, and goes. */
+	uint64_t before[8], ids[8];
+	CHECK(ids_of(store, before, 8) == 3);
+	OK(cairn_kv_join(store, another, replicas));
+	CHECK(ids_of(store, ids, 8) == 4);
+	uint64_t joined = 0;
+	for (unsigned n = 0; n < 4; n++)
+		if (ids[n] != before[0] && ids[n] != before[1] && ids[n] != before[2])
+			joined = ids[n];
+	CHECK(joined != 0);
+	OK(cairn_kv_remove(store, joined));
+	CHECK(ids_of(store, ids, 8) == 3);
+	EXPECT(CAIRN_INVALID, cairn_kv_remove(store, joined));
+	a_store_of_its_own(dir, replicas);
 	OK(cairn_kv_close(store));
 
 	EXPECT(CAIRN_FOREIGN, cairn_kv_open(path, NULL, &store));
@@ -199,10 +307,11 @@ static void arguments(void)
 
 int main(int argc, char **argv)
 {
-	CHECK(argc == 10);
+	CHECK(argc == 12);
 	arguments();
 	a_log(argv[1], argv + 2);
-	a_store(argv[1], argv + 4);
 	changes(argv[1], argv + 6, argv + 8);
+	a_store(argv[1], argv + 4, argv[9]);
+	states(argv[1], argv + 10);
 	return 0;
 }

@@ -145,7 +145,7 @@ fn logs_and_stores_on_several_machines() {
     let trust = log::fabric::Options { secret: Some(secret), ..Default::default() };
     let dir = tempfile::tempdir_in(memory()).unwrap();
     let serve = |n| log::Replica::serve(dir.path().join(format!("{n}")), "127.0.0.1:0", trust.clone()).unwrap();
-    let replicas = [0, 1, 2, 3, 4, 5, 6, 7].map(serve);
+    let replicas = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9].map(serve);
     let addresses = replicas.each_ref().map(|replica| replica.address().unwrap().to_string());
     run_with("replicated.c", &memory(), &addresses);
 }
