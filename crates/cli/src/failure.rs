@@ -133,6 +133,7 @@ impl Failure {
                 let next = match other {
                     kv::Error::Damaged { what: "checkpoint" | "table of segments", .. } => RESTORE,
                     kv::Error::Damaged { .. } | kv::Error::Lost { .. } | kv::Error::LostCommits { .. } => &repair,
+                    kv::Error::Behind { .. } => SEED,
                     _ => next,
                 };
                 let what = if what.contains(&file.to_string()) { what.to_owned() } else { format!("{file}: {what}") };
@@ -234,6 +235,9 @@ const HEADER: u64 = 8192;
 /// What to do about a store of keys and values that no repair can read.
 const RESTORE: &str = "make it anew of a backup, at another path: `cairn kv restore BACKUP PATH`; a repair of this one has nothing to go by";
 
+/// What to do about a store that needs what its log has no more.
+const SEED: &str = "on the machine that leads, or another one that has more, stop the server and copy its store with `cairn kv seed`; put the copy in the place of this store, follow with it again, and let the replica join, or name it when you serve";
+
 /// What to do about one that a repair can.
 fn repair_of_store(path: &Path) -> String {
     let path = path.display();
@@ -313,6 +317,13 @@ mod tests {
         assert!(next("connection error: stream closed because of a broken pipe").contains("--etcd-cert"));
         assert!(next("Connection reset by peer (os error 104)").contains("--etcd-cert"));
         assert!(next("https://e1:2379 did not answer in 1s").starts_with("try again"));
+    }
+
+    #[test]
+    fn a_store_that_is_behind_its_log_needs_a_seed() {
+        let failure = Failure::kv(Path::new("shop.cairn"), &kv::Error::Behind { has: 3, first: 90 });
+        assert!(failure.what.starts_with("shop.cairn: the store ends with commit 3"), "{}", failure.what);
+        assert!(failure.next.contains("`cairn kv seed`") && failure.next.contains("follow"), "{}", failure.next);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A server whose store is on three machines: the one that leads is killed, and another one takes over.
 
 use std::cell::{Cell, RefCell};
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
@@ -30,11 +31,30 @@ impl Machines {
         let line = format!(
             "kv follow store{machine} --log log{machine} --listen 127.0.0.1:0 --secret-file secret --domain emulated"
         );
-        let mut child = self.cluster.command(&line).stdout(Stdio::piped()).spawn().unwrap();
+        let said = File::create(self.cluster.path(&format!("said{machine}"))).unwrap();
+        let mut child = self.cluster.command(&line).stdout(Stdio::piped()).stderr(said).spawn().unwrap();
         let mut first = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
-        assert!(first.contains(':'), "machine {machine} does not follow");
+        assert!(first.contains(':'), "machine {machine} does not follow: {}", self.said(machine));
         self.followers.borrow_mut()[machine] = Some((Proc(child), first.trim_end().to_owned()));
+    }
+
+    /// What the follower there has said since it was started last.
+    fn said(&self, machine: usize) -> String {
+        fs::read_to_string(self.cluster.path(&format!("said{machine}"))).unwrap()
+    }
+
+    /// Ends the follower there.
+    fn end(&self, machine: usize) {
+        if let Some((mut follower, _)) = self.followers.borrow_mut()[machine].take() {
+            follower.signal(Signal::TERM);
+            assert_eq!(follower.wait(), 0, "{}", self.said(machine));
+        }
+    }
+
+    /// The words that name the replicas of all followers.
+    fn others(&self) -> String {
+        self.followers.borrow().iter().flatten().map(|(_, address)| format!("--replica {address} ")).collect()
     }
 
     /// Serves on another machine than the last time; the one that served then follows from now on.
@@ -47,12 +67,8 @@ impl Machines {
             }
         };
         self.leader.set(Some(machine));
-        if let Some((mut follower, _)) = self.followers.borrow_mut()[machine].take() {
-            follower.signal(Signal::TERM);
-            assert_eq!(follower.wait(), 0);
-        }
-        let followers = self.followers.borrow();
-        let others: String = followers.iter().flatten().map(|(_, address)| format!("--replica {address} ")).collect();
+        self.end(machine);
+        let others = self.others();
         let line = format!(
             "serve store{machine} --redis 127.0.0.1:0 --http 127.0.0.1:0 --domain emulated --log log{machine} {others} --write-quorum 2 --log-size 256K --secret-file secret"
         );
@@ -86,13 +102,48 @@ fn a_store_is_promoted_and_seeded() {
     assert!(refused.failure().0.contains("is made of the log"), "{refused:?}");
 
     // Another one takes over, with the copy of the third.
-    if let Some((mut follower, _)) = machines.followers.borrow_mut()[1].take() {
-        follower.signal(Signal::TERM);
-        assert_eq!(follower.wait(), 0);
-    }
+    machines.end(1);
     let promoted = cluster.done(0, &format!("kv promote store1 --log log1 {}", named(&others[1..])));
     assert!(promoted.out.contains("leads, with") && promoted.out.contains("1 other replicas"), "{promoted:?}");
     let alone = cluster.run(0, "kv promote store1 --log log1 --replica 127.0.0.1:1 --secret-file secret");
     assert_eq!(alone.code, 2, "{alone:?}");
     assert!(alone.failure().0.contains("quorum"), "{alone:?}");
+}
+
+/// It ends, and what it says to do leads back.
+#[test]
+fn a_follower_that_needs_what_the_log_has_no_more_says_what_to_do() {
+    let machines = Machines::new();
+    let cluster = &machines.cluster;
+    let served = machines.serve();
+    let mut client = served.connect();
+    // More than the log holds.
+    for n in 0..600 {
+        assert_eq!(client.ask(&format!("SET k{n} {}", "x".repeat(1000))).unwrap(), "+OK");
+    }
+    drop((client, served));
+    machines.end(2);
+    fs::remove_file(cluster.path("store2")).unwrap();
+    machines.follow(2);
+    // It is told by the leader what is committed.
+    let serve_again = || {
+        machines.leader.set(None);
+        machines.serve()
+    };
+    let served = serve_again();
+    let (mut follower, _) = machines.followers.borrow_mut()[2].take().unwrap();
+    assert_eq!(follower.wait(), 2, "{}", machines.said(2));
+    let said = machines.said(2);
+    assert!(said.contains("error: store2: the store ends with commit 0, and the log begins with commit "), "{said}");
+    let next = said.lines().find_map(|line| line.strip_prefix("next: ")).unwrap_or_else(|| panic!("{said}"));
+    assert!(next.contains("stop the server and copy its store with `cairn kv seed`"), "{said}");
+
+    drop(served);
+    fs::remove_file(cluster.path("store2")).unwrap();
+    cluster.done(0, &format!("kv seed store0 store2 --log log0 {} --secret-file secret", machines.others()));
+    machines.follow(2);
+    drop(serve_again());
+    machines.end(2);
+    let promoted = cluster.done(0, &format!("kv promote store2 --log log2 {} --secret-file secret", machines.others()));
+    assert!(promoted.out.contains("leads, with"), "{promoted:?}");
 }
