@@ -181,7 +181,7 @@ IOStatus WalLog::LeaveRoom(size_t len)
 		if (again && (status = cairn_log_reclaim(log_)) != CAIRN_OK)
 			return From(status, path_);
 	}
-	return IOStatus::NoSpace(path_, "the log, which has copies and does not grow, is full; flush the memtables, or make a larger one");
+	return IOStatus::NoSpace(path_, "the log, which has copies and does not grow, is full; open the database again, which flushes the memtables, then flush them earlier or make a larger log");
 }
 
 // Twice the room, unless another thread has made some.

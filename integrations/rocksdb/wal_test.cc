@@ -553,7 +553,8 @@ void Copies(const std::string &root, int kills, const char *address)
 	});
 }
 
-// A log with a copy does not grow. One that is full of what memtables have is emptied by flushing them, also by the next open, which makes a file before it deletes any.
+// A log with a copy does not grow. One that is full of what memtables have is emptied by the next open, which flushes them, and makes a file before it deletes any. `DB::Resume()` is not
+// enough: the file that refused a write takes no more.
 void FullCopies(const std::string &root, const char *address)
 {
 	const std::string dir = root + "/full";
