@@ -12,7 +12,7 @@ use crate::failpoints::Step;
 use crate::metrics::Recorder;
 use crate::remove::{Brief, Hiding, Inside};
 use crate::shared::{Changing, Shared};
-use crate::work::Work;
+use crate::work::{PutOff, Work};
 
 /// Bytes of deletions from which on a transaction that may find no room goes in steps at once: some thousand keys.
 const LARGE: u64 = 256 << 10;
@@ -85,14 +85,14 @@ fn must_leave(work: &mut dyn Work) -> bool {
     if is_apart() {
         return false;
     }
-    work.put_off();
+    work.put_off(PutOff::Waits);
     work.is_heavy()
 }
 
-/// That is the answer, unless it is to be run elsewhere.
+/// That is the answer, unless it is to be run elsewhere. It may be known to be heavy, and fail before its first attempt: where it runs elsewhere already, there is no other place.
 fn give_up(work: &mut dyn Work, error: &Error) {
-    if work.is_heavy() {
-        work.put_off();
+    if work.is_heavy() && !is_apart() {
+        work.put_off(PutOff::TakesLong);
     } else if !work.leaves() {
         work.fail(error);
     }
@@ -114,11 +114,15 @@ pub(crate) fn run_at_once(shared: &Shared, recorder: &Recorder, work: &mut dyn W
         let entered = if alone {
             Entered::Alone(shared.close_for_databases())
         } else if let Some(inside) = shared.try_enter() {
+            work.has_entered(0);
             Entered::Beside(inside)
         } else if must_leave(work) {
             return;
         } else {
-            Entered::Beside(shared.enter())
+            let began = Watch::start();
+            let inside = shared.enter();
+            work.has_entered(began.nanos());
+            Entered::Beside(inside)
         };
         let mut attempt = |tx: &mut dyn Tx| {
             attempts += 1;
@@ -154,7 +158,7 @@ pub(crate) fn run_at_once(shared: &Shared, recorder: &Recorder, work: &mut dyn W
         match result {
             Ok(()) => return,
             Err(error @ Error::InDoubt(_)) if writes => return end_in_doubt(shared, work, &error),
-            Err(Error::TooLong) if work.is_heavy() => return work.put_off(),
+            Err(Error::TooLong) if work.is_heavy() => return work.put_off(PutOff::TakesLong),
             Err(_) if ended.get() => match in_steps(shared, work, true) {
                 Ok(true) => return,
                 Ok(false) => brief = false,

@@ -113,6 +113,22 @@ pub(crate) fn find(name: &[u8]) -> Option<(usize, &'static Command)> {
     COMMANDS.find(name)
 }
 
+/// Commands, with their second words, that act on other clients or on the server, and whose answer says what they have found to do: run again, they would find that it is done. What others set they set again.
+const ONCE: [(&str, &str); 6] = [
+    ("client", "KILL"),
+    ("client", "UNBLOCK"),
+    ("failover", ""),
+    ("function", "KILL"),
+    ("latency", "RESET"),
+    ("script", "KILL"),
+];
+
+/// Whether a transaction that begins again must not run it again.
+pub(crate) fn acts_once(command: &Command, args: &Arguments<'_>) -> bool {
+    let is_this = |(name, word): &(&str, &str)| command.name == *name && (word.is_empty() || is(args.get(1), word));
+    command.is(flag::SCRIPTING | flag::CONNECTION | flag::DANGEROUS) && ONCE.iter().any(is_this)
+}
+
 /// What runs, of a command whose second words name commands that run in different ways; itself of any other.
 pub(crate) fn of_words(command: &'static Command, args: &Arguments<'_>) -> &'static Command {
     if !command.is(flag::SCRIPTING | flag::CONNECTION | flag::DANGEROUS) {

@@ -17,7 +17,7 @@ pub(crate) async fn run(shared: &Arc<Shared>, recorder: &Recorder, mut work: Box
         let permits = &shared.elsewhere;
         let permit = match work.class() {
             // One that takes long waits for none that wait: where there is no permit it is one that runs long.
-            Class::Script if work.is_heavy() => match permits.heavy_scripts.try_acquire() {
+            Class::Script if work.is_heavy() && !work.waits() => match permits.heavy_scripts.try_acquire() {
                 Ok(permit) => Some(permit),
                 Err(_) => return run_long(shared, recorder, work).await,
             },

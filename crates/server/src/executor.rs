@@ -23,7 +23,7 @@ use crate::failpoints::Step;
 use crate::job::Job;
 use crate::metrics::Recorder;
 use crate::shared::Shared;
-use crate::work::Work;
+use crate::work::{PutOff, Work};
 
 /// Batches that become one transaction.
 const MOST: usize = 512;
@@ -69,7 +69,7 @@ impl Executor {
         }
         for (_, job) in jobs {
             if job.is_heavy() {
-                job.put_off();
+                job.put_off(PutOff::TakesLong);
             } else {
                 self.run_now(job);
             }

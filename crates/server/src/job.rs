@@ -7,7 +7,7 @@ use crate::apart::is_apart;
 use crate::buffer::Buffer;
 use crate::clock::now;
 use crate::command::{Command, Env, Run};
-use crate::commands::COMMANDS;
+use crate::commands::{self, COMMANDS};
 use crate::context::Looks;
 use crate::databases::{DatabaseMap, Seen};
 use crate::dispatch;
@@ -24,7 +24,7 @@ use crate::scripts::Long;
 use crate::session::Session;
 use crate::shared::Shared;
 use crate::touching::{Touched, Touching};
-use crate::work::{Class, Work};
+use crate::work::{Class, PutOff, Work};
 
 /// Bytes of replies from which on a batch stops, to be sent first.
 const REPLY: usize = 256 << 10;
@@ -72,6 +72,8 @@ pub(crate) struct Job {
     /// Keys that commands which read have found, and have not.
     looks: (u64, u64),
     exec: Option<BTreeMap<Vec<u8>, Seen>>,
+    /// The answers to those of its requests that [act once](commands::acts_once), by their numbers: they are not run again with their transaction.
+    answered: BTreeMap<usize, Vec<u8>>,
     /// What was in the reply before, and which database was used.
     base: usize,
     db: u8,
@@ -79,6 +81,8 @@ pub(crate) struct Job {
     three: bool,
     /// It takes too long for a thread that serves others, or has to wait.
     heavy: bool,
+    /// That it has to wait is all that is known.
+    waits: bool,
     /// Clients that wait were told of it.
     woken: bool,
     /// What its keys need was asked for with that of others.
@@ -108,10 +112,12 @@ impl Job {
             errors: 0,
             looks: (0, 0),
             exec: None,
+            answered: BTreeMap::new(),
             base,
             db,
             three,
             heavy,
+            waits: false,
             woken: false,
             prefetched: false,
             ticket: None,
@@ -140,10 +146,12 @@ impl Job {
             errors: 0,
             looks: (0, 0),
             exec: Some(watched),
+            answered: BTreeMap::new(),
             base,
             db,
             three,
             heavy: to > QUEUED,
+            waits: false,
             woken: false,
             prefetched: false,
             ticket: None,
@@ -157,17 +165,26 @@ impl Job {
         let mark = reply.len();
         let Some((_, command)) = commands.get(at).copied().flatten() else { return Ok(()) };
         let args = batch.arguments(at, input);
+        let once = self.exec.is_some() && commands::acts_once(command, &args);
+        if once && let Some(answer) = self.answered.get(&at) {
+            reply.raw(answer);
+            self.errors += u64::from(answer.starts_with(b"-"));
+            return Ok(());
+        }
         match dispatch::run(command, &args, &mut Env { tx, session, now, looks, commands: &COMMANDS }, reply) {
-            Ok(()) if reply.is_full() => Err(Error::Limit(reply.too_long())),
-            Ok(()) => Ok(()),
+            Ok(()) if reply.is_full() => return Err(Error::Limit(reply.too_long())),
+            Ok(()) => {}
             Err(Stop::Error(text)) => {
                 reply.truncate(mark);
                 reply.error(&text);
                 self.errors += 1;
-                Ok(())
             }
-            Err(Stop::Engine(error)) => Err(error),
+            Err(Stop::Engine(error)) => return Err(error),
         }
+        if once {
+            self.answered.insert(at, reply.bytes().get(mark..).unwrap_or_default().to_vec());
+        }
+        Ok(())
     }
 
     /// Runs all that are to be run.
@@ -178,7 +195,7 @@ impl Job {
         looks.whole = self.exec.is_some();
         // In a full store what takes something out has the room that this thread has; another one may find none.
         let shared = &self.parts.session.shared;
-        looks.apart = is_apart() || self.writes() && shared.was_full_lately();
+        looks.apart = is_apart() || self.changes() && shared.was_full_lately();
         for at in self.from..self.to {
             if self.exec.is_none() {
                 looks.spent.begin_request();
@@ -209,10 +226,18 @@ impl Job {
         Ok(())
     }
 
-    /// What a transaction has published that is not to be.
-    fn forget_deferred(&mut self) {
-        if let Some(deferred) = &mut self.parts.session.deferred {
+    /// The connection is as before the first attempt: it hears nothing of this one, and what `SELECT` and `HELLO` have set in it is forgotten.
+    fn undo(&mut self) {
+        self.ticket = None;
+        let Parts { session, reply, .. } = &mut self.parts;
+        if let Some(deferred) = &mut session.deferred {
             deferred.clear();
+        }
+        reply.truncate(self.base);
+        if session.db != self.db || reply.three != self.three {
+            (session.db, reply.three) = (self.db, self.three);
+            let mut state = session.client.state.lock();
+            (state.db, state.three) = (self.db, self.three);
         }
     }
 
@@ -344,18 +369,11 @@ fn note_keys(parts: &mut Parts, requests: std::ops::Range<usize>, whole: bool) {
 
 impl Work for Job {
     fn attempt(&mut self, tx: &mut dyn Tx) -> engine::Result<()> {
-        self.parts.reply.truncate(self.base);
-        self.parts.session.db = self.db;
-        if self.exec.is_some() {
-            // `HELLO` may have changed it in an attempt before.
-            self.parts.reply.three = self.three;
-        }
-        self.forget_deferred();
+        self.undo();
         self.parts.session.script.begin();
         self.parts.session.tracking.due.clear();
         self.parts.session.flushed = false;
-        self.ticket = None;
-        (self.heavy, self.woken) = (false, false);
+        (self.heavy, self.waits, self.woken) = (false, false, false);
         self.errors = 0;
         let now = now();
         let (failpoints, databases) = {
@@ -444,16 +462,26 @@ impl Work for Job {
         self.heavy
     }
 
-    fn put_off(&mut self) {
-        self.heavy = true;
+    fn waits(&self) -> bool {
+        self.waits
+    }
+
+    fn put_off(&mut self, why: PutOff) {
+        (self.heavy, self.waits) = (true, why == PutOff::Waits);
         if self.exec.is_none() {
             self.parts.heavy = Some(self.from);
         }
-        self.ticket = None;
-        self.forget_deferred();
-        self.parts.reply.truncate(self.base);
-        self.parts.session.db = self.db;
+        self.undo();
+        // It has changed nothing, and read nothing.
+        self.touched = Touched::Keys(Vec::new());
+        self.parts.session.tracking.due.clear();
         (self.done, self.errors) = (self.from, 0);
+    }
+
+    fn has_entered(&mut self, waited: u64) {
+        if let Some(long) = &self.parts.session.script.long {
+            long.has_entered(waited);
+        }
     }
 
     fn ended_apart(&mut self) {
@@ -485,10 +513,7 @@ impl Work for Job {
     }
 
     fn end_in_doubt(&mut self, error: &Error) {
-        self.ticket = None;
-        self.forget_deferred();
-        self.parts.reply.truncate(self.base);
-        self.parts.session.db = self.db;
+        self.undo();
         let replies = if self.exec.is_some() { 1 } else { self.done - self.from };
         let text = text(error, &self.parts.session.shared.refusals);
         (0..replies).for_each(|_| self.parts.reply.error(&text));
@@ -496,13 +521,10 @@ impl Work for Job {
     }
 
     fn fail(&mut self, error: &Error) {
-        self.ticket = None;
         if !matches!(error, Error::InDoubt(_)) {
             self.touched = Touched::Keys(Vec::new());
         }
-        self.forget_deferred();
-        self.parts.reply.truncate(self.base);
-        self.parts.session.db = self.db;
+        self.undo();
         self.errors = 1;
         let text = text(error, &self.parts.session.shared.refusals);
         self.parts.reply.error(&text);

@@ -371,15 +371,18 @@ impl Reactor {
         *self.group(writes) = Group { jobs: group.jobs, ..Group::default() }; // their room
     }
 
-    /// Its transaction is committed: writes what is to be said, and does what is left to do. True if that was all.
+    /// Its transaction is committed, or it is to be run elsewhere: writes what is to be said, and does what is left to do. True if that was all.
     fn answer(&mut self, at: usize, mut job: Job, took: u64, cx: &mut Context<'_>) -> bool {
         let thread = &self.thread;
-        job.wake();
-        thread.recorder.batches.add(1);
-        job.count();
-        connection::note_slow(&job.parts, 0..job.done, thread, took);
-        connection::tell_monitors(&mut job.parts, 0..job.done);
-        job.parts.session.tracking.said = false;
+        // What is put off has not been run: nothing is told of it, and `CLIENT CACHING` is about it still.
+        if job.done > 0 {
+            job.wake();
+            thread.recorder.batches.add(1);
+            job.count();
+            connection::note_slow(&job.parts, 0..job.done, thread, took);
+            connection::tell_monitors(&mut job.parts, 0..job.done);
+            job.parts.session.tracking.said = false;
+        }
         let Some(Entry::Taken(slot)) = self.entries.get_mut(at) else { return false };
         let all = job.done == job.parts.batch.len();
         let reply = job.parts.reply.bytes();

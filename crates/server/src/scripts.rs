@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::Ordering::SeqCst;
-use std::sync::atomic::{AtomicU8, AtomicUsize};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, RwLock};
@@ -105,8 +105,8 @@ impl Scripts {
     pub(crate) fn begin_long(&self, limit: std::time::Duration) -> Arc<Long> {
         let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
         self.longs.fetch_add(1, SeqCst);
-        let (end, now) = (0.into(), Mutex::new(None));
-        let long = Arc::new(Long { began: Watch::start(), limit, end, now, longs: self.longs.clone() });
+        let (waited, end, now) = (0.into(), 0.into(), Mutex::new(None));
+        let long = Arc::new(Long { began: Watch::start(), limit, waited, end, now, longs: self.longs.clone() });
         let mut all = self.long.lock();
         all.retain(|one| one.strong_count() > 0);
         all.push(Arc::downgrade(&long));
@@ -200,8 +200,9 @@ impl Now {
 #[derive(Debug)]
 pub(crate) struct Long {
     pub(crate) began: Watch,
-    /// Nanoseconds.
-    pub(crate) limit: u64,
+    /// Nanoseconds, without those that it has waited.
+    limit: u64,
+    waited: AtomicU64,
     /// An [`End`]; 0 if it may go on.
     end: AtomicU8,
     /// Which of the transaction's; none before the first.
@@ -212,6 +213,17 @@ pub(crate) struct Long {
 impl Long {
     pub(crate) fn runs(&self, now: impl FnOnce() -> Now) {
         *self.now.lock() = Some(now());
+    }
+
+    /// It is inside the gate, for which it has waited so many nanoseconds: these do not count. It was not inside when it was asked to leave; a thread that closes the gate from now on repeats what it asks.
+    pub(crate) fn has_entered(&self, waited: u64) {
+        self.waited.fetch_add(waited, SeqCst);
+        let _ = self.end.compare_exchange(End::Steps as u8, 0, SeqCst, SeqCst);
+    }
+
+    /// Nanoseconds from its beginning on that it may run.
+    pub(crate) fn budget(&self) -> u64 {
+        self.limit.saturating_add(self.waited.load(SeqCst))
     }
 
     pub(crate) fn end(&self) -> Option<End> {
@@ -262,6 +274,29 @@ impl Running {
         }
         if !self.woken.is_empty() {
             self.woken.clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_at_the_gate_is_not_that_of_a_script() {
+        let scripts = Scripts::default();
+        let long = scripts.begin_long(std::time::Duration::from_millis(5));
+        assert_eq!(long.budget(), 5_000_000);
+        // The gate closes while it waits there.
+        scripts.end_long(End::Steps);
+        assert_eq!(long.end(), Some(End::Steps));
+        long.has_entered(70_000_000);
+        assert_eq!((long.end(), long.budget()), (None, 75_000_000));
+        // Inside it is asked again. What else it was told stays so.
+        for end in [End::Full, End::Killed] {
+            scripts.end_long(end);
+            long.has_entered(0);
+            assert_eq!(long.end(), Some(end));
         }
     }
 }

@@ -48,8 +48,20 @@ pub(crate) trait Work: Any + Send {
         false
     }
 
-    /// That is to be done: it is as if it had not been run.
-    fn put_off(&mut self) {}
+    /// It was put off because it had to wait: how long it takes is not known.
+    fn waits(&self) -> bool {
+        false
+    }
+
+    /// It is to be run elsewhere: it is as if it had not been run.
+    fn put_off(&mut self, why: PutOff) {
+        let _ = why;
+    }
+
+    /// It is inside the gate, for which it has waited so many nanoseconds: these are no part of its time, and what asked others to leave before was not about it.
+    fn has_entered(&mut self, waited: u64) {
+        let _ = waited;
+    }
 
     /// It was run to its end on a thread that serves no connections: what is left to do and may take long.
     fn ended_apart(&mut self) {}
@@ -74,6 +86,14 @@ pub(crate) trait Work: Any + Send {
     fn fail(&mut self, error: &Error);
 }
 
+/// Why work is to be run on a thread that serves no connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PutOff {
+    TakesLong,
+    /// Nothing is known of how long it takes.
+    Waits,
+}
+
 const DATA: usize = 256;
 const SCRIPTS: usize = 16;
 const LONG: usize = 8;
@@ -90,8 +110,8 @@ pub(crate) enum Class {
 ///
 /// | class | what | at one time |
 /// |---|---|---|
-/// | [`Class::Data`] | commands that met conflicts | [`DATA`] |
-/// | [`Class::Script`] | scripts that did: each may take an interpreter's memory | [`SCRIPTS`] |
+/// | [`Class::Data`] | commands that met conflicts, take long, or wait for the gate | [`DATA`] |
+/// | [`Class::Script`] | scripts that met conflicts, or wait for the gate: each may take an interpreter's memory | [`SCRIPTS`] |
 /// | heavy | scripts that take too long for a thread that serves others, until they run long | [`LONG`] |
 /// | long | scripts that run long: as much memory, and others may wait for them | [`LONG`] |
 /// | [`Class::Flush`] | what removes everything, in steps, and asks those that run long to end | as many as there are |

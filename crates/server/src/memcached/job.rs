@@ -20,7 +20,7 @@ use crate::reply::Reply;
 use crate::shared::Shared;
 use crate::touching::{Touched, Touching};
 use crate::tracking::Author;
-use crate::work::{Class, Work};
+use crate::work::{Class, PutOff, Work};
 
 /// Bytes of replies from which on a batch stops, to be sent first.
 const REPLY: usize = 256 << 10;
@@ -137,7 +137,7 @@ impl Job {
     }
 
     /// Runs one request, with an error of its own as its reply.
-    fn run_one(&mut self, tx: &mut dyn Tx, at: usize, now: u64, spent: &mut Spent) -> engine::Result<()> {
+    fn run_one(&mut self, tx: &mut dyn Tx, at: usize, now: u64, apart: bool, spent: &mut Spent) -> engine::Result<()> {
         let Parts { shared, reply, input, batch, .. } = &mut self.parts;
         let Some(request) = batch.get(at, input) else { return Ok(()) };
         let mark = reply.len();
@@ -148,7 +148,7 @@ impl Job {
             request.keys().for_each(|key| shared.evictor.note_key(&shared.random, &stored(db, key), writes, now));
         }
         let mut looks = crate::context::Looks::new(0, databases);
-        (looks.apart, looks.spent) = (is_apart(), *spent);
+        (looks.apart, looks.spent) = (apart, *spent);
         let mut metered = Metered::new(tx, *spent, looks.apart);
         let mut context = Context { tx: &mut metered, reply, db, now, shared, looks };
         let outcome = match &self.versionless {
@@ -180,9 +180,11 @@ impl Job {
     /// Runs all that are to be run.
     fn run_all(&mut self, tx: &mut dyn Tx, now: u64) -> engine::Result<()> {
         let mut spent = Spent::default();
+        // As of Redis' protocol: in a full store what takes something out has the room that this thread has.
+        let apart = is_apart() || self.changes() && self.parts.shared.was_full_lately();
         for at in self.from..self.to {
             spent.begin_request();
-            match self.run_one(tx, at, now, &mut spent) {
+            match self.run_one(tx, at, now, apart, &mut spent) {
                 // On its own, next time.
                 Err(Error::Conflict(_)) if !self.turn.writable && at > self.from => break,
                 // Those before it are run again without it.
@@ -198,7 +200,7 @@ impl Job {
                 Ok(()) => {}
             }
             self.done = at + 1;
-            if self.parts.reply.len() - self.base > REPLY || spent.nanos > LONG && !is_apart() {
+            if self.parts.reply.len() - self.base > REPLY || spent.nanos > LONG && !apart {
                 break;
             }
         }
@@ -278,10 +280,14 @@ impl Work for Job {
         self.heavy
     }
 
-    fn put_off(&mut self) {
+    fn put_off(&mut self, _: PutOff) {
         self.heavy = true;
         self.parts.reply.truncate(self.base);
-        (self.done, self.errors) = (self.from, 0);
+        self.done = self.from;
+        // What is run once more for its version alone was committed before.
+        if self.versionless.is_none() {
+            (self.touched, self.errors) = (Touched::Keys(Vec::new()), 0);
+        }
     }
 
     fn flushed(&mut self) {

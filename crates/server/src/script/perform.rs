@@ -47,7 +47,9 @@ pub(super) fn terms(session: &mut Session) -> Terms {
     let running = &mut session.script;
     let (passed, waited) = (running.passed, running.waited);
     match &running.long {
-        Some(long) => Terms { began: long.began, budget: long.limit, long: Some(long.clone()), random, passed, waited },
+        Some(long) => {
+            Terms { began: long.began, budget: long.budget(), long: Some(long.clone()), random, passed, waited }
+        }
         None => {
             let began = *running.began.get_or_insert_with(Watch::start);
             let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);

@@ -2,12 +2,12 @@
 
 use std::io::{Read, Write};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use pmem::DomainChoice;
-use server::engine::{Commit, Engine, Kv, Result, Run};
+use server::engine::{Commit, Engine, Error, Kv, Result, Run};
 use server::group::{Group, Machine, View};
 use server::{Config, Server};
 
@@ -204,6 +204,87 @@ fn wait_is_for_what_was_there_and_no_more() {
     waits.read_exact(&mut reply).unwrap();
     assert_eq!(&reply, b":2\r\n");
     assert_eq!(client.ask("WAIT 1 20").unwrap(), ":0", "that is of later");
+    running.stop();
+    running.join().unwrap();
+}
+
+/// A transaction that takes long begins twice, and asks for a failover once.
+#[test]
+fn a_failover_of_a_transaction_that_is_put_off_is_asked_for_once() {
+    let led = led(DomainChoice::Emulated);
+    let mut client = crate::support::Client::to(led.running.redis()[0]);
+    assert_eq!(client.ask(&["SET", "long", &"x".repeat(2 << 20)]), crate::support::Reply::ok());
+    for line in ["MULTI", "FAILOVER", "STRLEN long", "GET long"] {
+        client.say(line);
+    }
+    let crate::support::Reply::Array(answers) = client.say("EXEC") else { panic!("no answers") };
+    assert_eq!(answers[0], crate::support::Reply::ok());
+    assert!(led.group.take_failover().is_some());
+    led.running.stop();
+    led.running.join().unwrap();
+}
+
+/// A store that stops to take transactions, before they begin: all writes, and reads behind so many.
+struct Lost {
+    kv: Kv,
+    writes: Arc<AtomicBool>,
+    reads: Arc<AtomicU64>,
+}
+
+fn lost() -> Result<()> {
+    Err(Error::Elsewhere("the leader is another server".to_owned()))
+}
+
+impl Engine for Lost {
+    fn read(&self, run: Run<'_>) -> Result<()> {
+        let left = self.reads.fetch_update(AcqRel, Acquire, |left| left.checked_sub(1));
+        if left.is_err() { lost() } else { self.kv.read(run) }
+    }
+    fn write(&self, run: Run<'_>) -> Result<()> {
+        if self.writes.load(Acquire) { self.kv.write(run) } else { lost() }
+    }
+    fn write_once(&self, run: Run<'_>, here: bool) -> Result<Commit> {
+        self.kv.write_once(run, here)
+    }
+    crate::support::left_to!(kv);
+    fn healthy(&self) -> Result<()> {
+        self.kv.healthy()
+    }
+    fn close(self: Box<Self>) -> Result<()> {
+        Box::new(self.kv).close()
+    }
+}
+
+/// What is known to take long is run elsewhere, and fails there before it has begun: that has an answer, too.
+#[test]
+fn what_cannot_begin_where_it_was_put_off_to_is_answered() {
+    let dir = tempfile::tempdir().unwrap();
+    let pool = pmem::Options::new().domain(DomainChoice::Emulated);
+    let kv = Kv::new(kv::Options::new().pool(pool).create(dir.path().join("store")).unwrap());
+    let (writes, reads) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicU64::new(u64::MAX)));
+    let engine = Lost { kv, writes: Arc::clone(&writes), reads: Arc::clone(&reads) };
+    let config = Config { redis: vec!["127.0.0.1:0".parse().unwrap()], threads: 1, ..Config::default() };
+    let running = Server::start(config, Box::new(engine)).unwrap();
+    let mut client = crate::support::Client::to(running.redis()[0]);
+    assert_eq!(client.ask(&["SET", "long", &"x".repeat(2 << 20)]), crate::support::Reply::ok());
+    writes.store(false, Release);
+    // Very many requests are not tried on the thread of their connection at all.
+    assert_eq!(client.say("MULTI"), crate::support::Reply::ok());
+    (0..5000).for_each(|_| client.send(b"PING\r\n"));
+    (0..5000).for_each(|_| drop(client.reply()));
+    assert!(client.say("EXEC").error().starts_with("READONLY "));
+    assert_eq!(client.say("PING"), crate::support::Reply::Simple("PONG".to_owned()));
+    writes.store(true, Release);
+    // A read that is given up there, and then in a batch.
+    for (requests, before) in [("GET long\r\n", 0), ("GET none\r\nGET long\r\nGET none\r\n", 1)] {
+        // As many attempts begin as there are until it is put off.
+        reads.store(1 + before, Release);
+        client.send(requests.as_bytes());
+        let replies: Vec<_> = (0..requests.lines().count()).map(|_| client.reply()).collect();
+        assert!(replies.last().unwrap().error().starts_with("READONLY "), "{requests}: {replies:?}");
+        reads.store(u64::MAX, Release);
+        assert_eq!(client.say("PING"), crate::support::Reply::Simple("PONG".to_owned()));
+    }
     running.stop();
     running.join().unwrap();
 }

@@ -31,6 +31,7 @@ mod monitor;
 mod panics;
 mod pauses;
 mod pubsub;
+mod put_off;
 mod reactor;
 mod reaper;
 mod scripts;

@@ -175,7 +175,7 @@ fn what_is_kept_is_what_is_there() {
 }
 
 /// Invalidations up to the answer to a request that asks for nothing.
-fn news(client: &mut Client) -> Vec<Reply> {
+pub fn news(client: &mut Client) -> Vec<Reply> {
     client.send(b"ECHO the-end\r\n");
     let mut all = Vec::new();
     loop {
@@ -232,6 +232,43 @@ pub fn change_beside_a_read(step: Option<Step>, domain: DomainChoice) {
 #[test]
 fn a_change_beside_a_read_is_told_behind_its_answer() {
     [DomainChoice::Emulated, DomainChoice::File].into_iter().for_each(|domain| change_beside_a_read(None, domain));
+}
+
+/// A long string is read elsewhere, after an attempt that is given up; it changes before that attempt. The client has asked to be told of what it reads next.
+#[test]
+fn what_is_read_elsewhere_is_noted_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let (beside, at_read) = once();
+    let engine = read_slowly(Store::Kv.open(dir.path().join("store"), pmem::Options::new()), at_read);
+    let value = |byte: &str| byte.repeat(2 << 20);
+    with_clients(None, engine, |mut reader, writer| {
+        assert_eq!(reader.say("CLIENT TRACKING ON OPTIN"), Reply::ok());
+        let writer = Arc::new(Mutex::new(writer));
+        let set = |byte: &str| {
+            let (writer, value) = (writer.clone(), value(byte));
+            move || assert_eq!(writer.lock().unwrap().ask(&["SET", "long", &value]), Reply::ok())
+        };
+        set("a")();
+        assert_eq!(reader.say("CLIENT CACHING YES"), Reply::ok());
+        // Its note is taken.
+        *beside.lock().unwrap() = Some(Box::new(set("b")));
+        reader.send(b"GET long\r\n");
+        let news_of_long = Reply::Array(vec![Reply::text("long")]);
+        let read = loop {
+            match reader.reply() {
+                Reply::Array(parts) => assert_eq!(parts, [Reply::text("invalidate"), news_of_long.clone()]),
+                other => break other,
+            }
+        };
+        assert!(read == Reply::text(&value("b")), "an old value");
+        news(&mut reader);
+        set("c")();
+        assert_eq!(news(&mut reader), [news_of_long]);
+        // Only what was read next.
+        reader.say("STRLEN long");
+        set("d")();
+        assert_eq!(news(&mut reader), []);
+    });
 }
 
 /// A client begins to track, and reads, while a write is under way that does not know which keys it changes.
