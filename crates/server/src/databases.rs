@@ -10,7 +10,7 @@
 //! Transactions of clients go by the map in memory. It changes only while the gate is closed ([`remove`](crate::remove)), with a transaction that is alone inside: none of
 //! the others runs beside the change, and none has to read the map from the store.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
@@ -193,7 +193,7 @@ impl Databases {
     /// Whether a key that was watched when there were so many swaps of its number may be another one since: as in Redis it is, if one of the databases had it.
     pub(crate) fn is_swapped(&self, tx: &dyn Tx, numbered: &[u8], seen: Seen, swaps: u64) -> Result<bool> {
         let Some((number, key)) = numbered.split_first() else { return Ok(false) };
-        let databases: Vec<u8> = {
+        let databases: BTreeSet<u8> = {
             let led = self.led.lock();
             let Some(Led { before, last }) = led.get(usize::from(*number)) else { return Ok(false) };
             if before + last.len() as u64 == swaps {

@@ -32,7 +32,7 @@ pub(crate) fn run(command: &Command, args: &Arguments<'_>, env: &mut Env<'_>, re
             }
             own.spent.nanos += ARGUMENT * args.len() as u64;
             let mut metered = Metered::new(tx, own.spent, own.apart);
-            let outcome = if shared.events.wants_of(command) {
+            let mut outcome = if shared.events.wants_of(command) {
                 let mark = reply.len();
                 let mut noticing = Noticing::new(&mut metered, command.is(flag::READ));
                 let mut context = Context { tx: &mut noticing, reply, db, now, shared, looks: own };
@@ -51,6 +51,14 @@ pub(crate) fn run(command: &Command, args: &Arguments<'_>, env: &mut Env<'_>, re
                 **looks = context.looks;
                 outcome
             };
+            let is_told = session.tracking.is_on() && session.shared.tracking.any();
+            if outcome.is_ok()
+                && is_told
+                && command.is(flag::READ)
+                && !session.shared.failpoints.skips(Step::ExpiryTold)
+            {
+                outcome = note_due(command, args, &metered, db, session);
+            }
             looks.spent.nanos = metered.nanos();
             session.mismatched = looks.mismatched.take();
             session.since = std::mem::take(&mut looks.since);
@@ -59,10 +67,6 @@ pub(crate) fn run(command: &Command, args: &Arguments<'_>, env: &mut Env<'_>, re
                 // Behind a swap each key may be another one.
                 let swaps = looks.databases != map && !failpoints.skips(Step::SwapTold);
                 session.flushed |= swaps || outcome.is_ok() && matches!(command.name, "flushall" | "flushdb");
-                let is_told = session.tracking.is_on() && !failpoints.skips(Step::ExpiryTold);
-                if is_told && command.is(flag::READ) {
-                    note_due(command, args, &**inner, db, session)?;
-                }
             }
             outcome
         }
@@ -84,7 +88,7 @@ pub(crate) fn run(command: &Command, args: &Arguments<'_>, env: &mut Env<'_>, re
     }
 }
 
-/// Notes when keys expire that a client has read which is told of changes.
+/// Notes when keys expire that a client has read which is told of changes: that takes as long as to look them up.
 fn note_due(command: &Command, args: &Arguments<'_>, tx: &dyn Tx, db: u8, session: &mut Session) -> Outcome {
     for key in command.keys(args) {
         if let Some(moment) = tx.expires(&stored(db, key))? {

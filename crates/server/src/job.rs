@@ -15,7 +15,7 @@ use crate::engine::{self, Error, Tx};
 use crate::events::Ticket;
 use crate::failpoints::Step;
 use crate::form::{KeysAt, flag, is};
-use crate::meter::LONG;
+use crate::meter::{LONG, Metered, Spent};
 use crate::outcome::Stop;
 use crate::refusals::Refusals;
 use crate::reply::Reply;
@@ -187,15 +187,37 @@ impl Job {
         Ok(())
     }
 
+    /// Whether its thread has all the time that it takes. In a full store what takes something out has the room that this thread has; another one may find none.
+    fn may_take_long(&self) -> bool {
+        is_apart() || self.changes() && self.parts.session.shared.was_full_lately()
+    }
+
+    /// Whether all that is watched is as it was; to look takes time, as commands do.
+    fn is_as_watched(&self, tx: &mut dyn Tx, databases: DatabaseMap, spent: &mut Spent) -> engine::Result<bool> {
+        let session = &self.parts.session;
+        let (shared, failpoints) = (&session.shared, session.shared.failpoints);
+        let metered = Metered::new(tx, *spent, self.may_take_long());
+        for (key, seen) in self.exec.iter().flatten().filter(|_| !failpoints.skips(Step::Watched)) {
+            let now = databases.seen(&metered, key)?;
+            let forgets = failpoints.skips(Step::SeenDatabase);
+            let version = |seen: &Seen| seen.map(|(version, _)| version);
+            let is_same = now == *seen || forgets && version(&now) == version(seen);
+            let swaps = key.first().and_then(|number| session.watched_swaps.get(number));
+            let is_swapped = |swaps: &u64| shared.databases.is_swapped(&metered, key, *seen, *swaps);
+            if swaps.map_or(Ok(false), is_swapped)? && !forgets || !is_same {
+                return Ok(false);
+            }
+        }
+        spent.nanos = metered.nanos();
+        Ok(true)
+    }
+
     /// Runs all that are to be run.
-    fn run_all(&mut self, tx: &mut dyn Tx, now: u64, databases: DatabaseMap) -> engine::Result<()> {
+    fn run_all(&mut self, tx: &mut dyn Tx, now: u64, databases: DatabaseMap, spent: Spent) -> engine::Result<()> {
         let failpoints = self.parts.session.shared.failpoints;
         let alone = self.exec.is_some() || self.to == self.from + 1;
         let mut looks = Looks::new(if alone { WRITTEN_MAX } else { WRITTEN }, databases);
-        looks.whole = self.exec.is_some();
-        // In a full store what takes something out has the room that this thread has; another one may find none.
-        let shared = &self.parts.session.shared;
-        looks.apart = is_apart() || self.changes() && shared.was_full_lately();
+        (looks.whole, looks.spent, looks.apart) = (self.exec.is_some(), spent, self.may_take_long());
         for at in self.from..self.to {
             if self.exec.is_none() {
                 looks.spent.begin_request();
@@ -376,24 +398,20 @@ impl Work for Job {
         (self.heavy, self.waits, self.woken) = (false, false, false);
         self.errors = 0;
         let now = now();
-        let (failpoints, databases) = {
-            let shared = &self.parts.session.shared;
-            (shared.failpoints, shared.databases.now())
-        };
-        if let Some(watched) = &self.exec {
-            for (key, seen) in watched.iter().filter(|_| !failpoints.skips(Step::Watched)) {
-                let now = databases.seen(tx, key)?;
-                let forgets = failpoints.skips(Step::SeenDatabase);
-                let version = |seen: &Seen| seen.map(|(version, _)| version);
-                let is_same = now == *seen || forgets && version(&now) == version(seen);
-                let swaps = key.first().and_then(|number| self.parts.session.watched_swaps.get(number));
-                let all = &self.parts.session.shared.databases;
-                let is_swapped = swaps.map_or(Ok(false), |swaps| all.is_swapped(tx, key, *seen, *swaps))? && !forgets;
-                if is_swapped || !is_same {
+        let databases = self.parts.session.shared.databases.now();
+        let mut spent = Spent::default();
+        if self.exec.is_some() {
+            match self.is_as_watched(tx, databases, &mut spent) {
+                Ok(true) => {}
+                Ok(false) => {
                     self.parts.reply.null_array();
                     self.done = self.to;
                     self.touched = Touched::Keys(Vec::new());
                     return Ok(());
+                }
+                Err(error) => {
+                    self.heavy = error == Error::TooLong;
+                    return Err(error);
                 }
             }
             self.parts.reply.array(self.to);
@@ -403,10 +421,10 @@ impl Work for Job {
         }
         if !self.parts.session.shared.tracking.any() {
             self.touched = Touched::Unknown;
-            return self.run_all(tx, now, databases);
+            return self.run_all(tx, now, databases, spent);
         }
         let mut touching = Touching::new(tx);
-        let ran = self.run_all(&mut touching, now, databases);
+        let ran = self.run_all(&mut touching, now, databases, spent);
         self.touched = if self.parts.session.flushed { Touched::All } else { touching.touched() };
         ran
     }

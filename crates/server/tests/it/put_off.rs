@@ -165,6 +165,42 @@ fn changes_are_told_when_they_are_made() {
     assert_eq!(news(&mut broad), [Reply::Array(vec![Reply::text("k0")])]);
 }
 
+/// What is looked up for a client that is told of changes, so that it is told when keys expire, counts.
+#[test]
+fn moments_of_expiry_take_time_to_be_looked_up() {
+    let held = Held::start(Store::Kv);
+    let (mut client, mut other) = (held.client(), held.client());
+    fill(&mut client, 3000);
+    let names: Vec<String> = (0..3000).map(|n| format!("k{n}")).collect();
+    let words: Vec<&str> = std::iter::once("MGET").chain(names.iter().map(String::as_str)).collect();
+    let runs = |client: &mut Client, other: &mut Client| {
+        let before = runs_apart(other);
+        assert_eq!(client.ask(&words), Reply::Array(vec![Reply::text("v"); 3000]));
+        runs_apart(other) - before
+    };
+    assert_eq!(runs(&mut client, &mut other), 0);
+    client.say("HELLO 3");
+    assert_eq!(client.say("CLIENT TRACKING ON"), Reply::ok());
+    assert_eq!(runs(&mut client, &mut other), 1);
+}
+
+/// What was watched is looked up in the transaction, which takes time as everything else; each database once, however often it was swapped.
+#[test]
+fn what_was_watched_takes_time_to_be_looked_up() {
+    let held = Held::start(Store::Kv);
+    let (mut client, mut other) = (held.client(), held.client());
+    let mut runs = |watched: usize, swaps: usize| {
+        let names: Vec<String> = (0..watched).map(|n| format!("w{n}")).collect();
+        let words: Vec<&str> = std::iter::once("WATCH").chain(names.iter().map(String::as_str)).collect();
+        assert_eq!(client.ask(&words), Reply::ok());
+        (0..swaps).for_each(|_| assert_eq!(other.say("SWAPDB 0 1"), Reply::ok()));
+        let before = runs_apart(&mut other);
+        assert_eq!(exec(&mut client, &["PING"]), [Reply::Simple("PONG".to_owned())]);
+        runs_apart(&mut other) - before
+    };
+    assert_eq!([runs(3000, 0), runs(6000, 0), runs(1000, 20), runs(3000, 20)], [0, 1, 0, 1]);
+}
+
 /// What a transaction does to other clients it does once, however often it begins.
 #[test]
 fn what_acts_at_once_is_not_done_again() {
