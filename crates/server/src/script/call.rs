@@ -35,16 +35,23 @@ const UNKNOWN: &str = "ERR Unknown Redis command called from script";
 /// Bytes of commands of one transaction's scripts that `MONITOR` is told of.
 const LINES: usize = 8 << 20;
 
-/// Commands that Redis keeps from scripts, besides those that the connection itself runs.
-const NOT_IN_SCRIPTS: [&str; 20] = [
+/// Commands that Redis keeps from scripts (`noscript` in `COMMAND INFO`), besides scripts and those that the connection itself runs, or waits in.
+const NOT_IN_SCRIPTS: [&str; 27] = [
     "acl",
     "auth",
     "bgrewriteaof",
     "bgsave",
+    "blmove",
+    "blpop",
+    "brpop",
+    "brpoplpush",
+    "bzpopmax",
+    "bzpopmin",
     "client",
     "config",
     "debug",
     "discard",
+    "failover",
     "function",
     "hello",
     "latency",
@@ -52,16 +59,16 @@ const NOT_IN_SCRIPTS: [&str; 20] = [
     "multi",
     "quit",
     "reset",
+    "role",
     "save",
     "script",
     "shutdown",
-    "slowlog",
     "unwatch",
 ];
 
 fn is_for_scripts(command: &Command) -> bool {
     !command.is(flag::SUBSCRIBES)
-        && !matches!(command.run, Run::Connection(_) | Run::Script(_) | Run::Block(..) | Run::Await(_))
+        && !matches!(command.run, Run::Connection(_) | Run::Script(_) | Run::Await(_))
         && !NOT_IN_SCRIPTS.contains(&command.name)
 }
 
@@ -214,5 +221,31 @@ impl<'c, 'e> Caller<'c, 'e> {
             self.env.commands.find(args.get(0)).filter(|(_, command)| !matches!(command.fit(&args), Fit::Unknown(_)));
         let (number, command) = found.ok_or_else(|| wrong("ERR Invalid command passed to redis.acl_check_cmd()"))?;
         Ok(self.env.session.user.as_ref().is_some_and(|user| user.denial(number, command, &args).is_none()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether the descriptions of commands say so: of one with subcommands, whether those of any of these do.
+    fn is_described_for_scripts(name: &str) -> bool {
+        let (mut described, mut is_for_scripts) = ("", true);
+        for line in include_str!("../commands/docs.txt").lines() {
+            if let Some(names) = line.strip_prefix('C') {
+                described = names.split('\t').next().unwrap_or_default();
+            } else if let Some(info) = line.strip_prefix('I').filter(|_| described.split('|').next() == Some(name)) {
+                is_for_scripts &= info.split('\t').nth(1).is_none_or(|flags| !flags.contains("noscript"));
+            }
+        }
+        is_for_scripts
+    }
+
+    #[test]
+    fn scripts_may_run_what_they_may_in_redis() {
+        let all = crate::commands::COMMANDS.iter();
+        let differ = all.filter(|command| is_for_scripts(command) != is_described_for_scripts(command.name));
+        assert_eq!(differ.map(|command| command.name).collect::<Vec<_>>(), [""; 0]);
+        assert!(!is_described_for_scripts("failover") && is_described_for_scripts("get"));
     }
 }
