@@ -25,7 +25,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
-pub(crate) use self::batch::{Found, find, together};
+pub(crate) use self::batch::{Found, find, is_script, together};
 pub(crate) use self::ended::note_slow;
 pub(crate) use self::messages::{REPLY, deliver};
 pub(crate) use self::monitored::tell as tell_monitors;

@@ -32,6 +32,8 @@ const BYTES: usize = 1 << 20;
 /// Up to here a sync takes less than two hops to another thread and back, and what these cost other threads that want a processor: then this thread waits
 /// for it. In nanoseconds.
 const SHORT: u64 = 500_000;
+/// Nanoseconds behind which no more join such a transaction: scripts, and commands that look at much, may take some milliseconds each.
+const TOGETHER: u64 = 1_000_000;
 /// Attempts that meet conflicts, before it is left to the store, which queues.
 const ATTEMPTS: usize = 4;
 /// Attempts of what is one transaction for several connections on this thread, before each has its own.
@@ -61,42 +63,60 @@ impl Executor {
         run_at_once(&self.shared, &self.recorder, work);
     }
 
-    /// Runs jobs of several connections on this thread, until they are durable: as one transaction, or each alone if that fails. `early` is called with their connections' slots
-    /// and their replies, if these do not wait. What takes too long for this thread is left as it is.
-    pub(crate) fn run_together(&self, jobs: &mut [(usize, Job)], writes: bool, early: &mut dyn FnMut(usize, &[u8])) {
-        if self.try_together(jobs, writes, early) {
-            return;
+    /// Runs jobs of several connections on this thread, until they are durable, and says how many: as one transaction those that fit into a short time, or each alone if that fails. `early`
+    /// is called with their connections' slots and their replies, if these do not wait. What takes too long for this thread is left as it is.
+    pub(crate) fn run_together(
+        &self,
+        jobs: &mut [(usize, Job)],
+        writes: bool,
+        early: &mut dyn FnMut(usize, &[u8]),
+    ) -> usize {
+        if let Some(ran) = self.try_together(jobs, writes, early) {
+            return ran;
         }
-        for (_, job) in jobs {
+        for (_, job) in &mut *jobs {
             if job.is_heavy() {
                 job.put_off(PutOff::TakesLong);
             } else {
                 self.run_now(job);
             }
         }
+        jobs.len()
     }
 
-    fn try_together(&self, jobs: &mut [(usize, Job)], writes: bool, early: &mut dyn FnMut(usize, &[u8])) -> bool {
+    fn try_together(
+        &self,
+        jobs: &mut [(usize, Job)],
+        writes: bool,
+        early: &mut dyn FnMut(usize, &[u8]),
+    ) -> Option<usize> {
         // In a full store each has its own way to its end.
         if jobs.len() < 2 || writes && self.shared.was_full_lately() {
-            return false;
+            return None;
         }
         let (shared, recorder) = (&*self.shared, &*self.recorder);
         let began = writes.then(Watch::start);
-        let mut attempts = 0;
-        let Some(inside) = shared.try_enter() else { return false };
+        let (mut attempts, mut ran) = (0, 0);
+        let inside = shared.try_enter()?;
         let mut run = |tx: &mut dyn Tx| {
             attempts += 1;
             if attempts > ATTEMPTS_TOGETHER {
                 return Err(Error::Again);
             }
             Job::prefetch_all(jobs.iter().map(|(_, job)| job), tx);
-            jobs.iter_mut().try_for_each(|(_, job)| {
+            ran = 0;
+            let watch = Watch::start();
+            for (_, job) in &mut *jobs {
                 job.prefetched = true;
-                attempt_inside(shared, job, tx, &inside, None)
-            })?;
+                attempt_inside(shared, job, tx, &inside, None)?;
+                ran += 1;
+                // The others' replies wait for no more than that.
+                if watch.nanos() > TOGETHER {
+                    break;
+                }
+            }
             if shared.failpoints.skips(Step::TogetherFirst) {
-                jobs.iter().for_each(|(at, job)| early(*at, job.parts.reply.bytes()));
+                jobs[..ran].iter().for_each(|(at, job)| early(*at, job.parts.reply.bytes()));
             }
             Ok(())
         };
@@ -108,7 +128,7 @@ impl Executor {
             shared.note_commit(recorder, began.nanos());
         }
         if let Err(error @ Error::InDoubt(_)) = &result {
-            for (_, job) in jobs.iter_mut() {
+            for (_, job) in &mut jobs[..ran] {
                 if job.writes() {
                     end_in_doubt(shared, job, error);
                 } else {
@@ -116,7 +136,7 @@ impl Executor {
                 }
             }
         }
-        matches!(result, Ok(()) | Err(Error::InDoubt(_)))
+        matches!(result, Ok(()) | Err(Error::InDoubt(_))).then_some(ran)
     }
 
     /// Once, without waiting for other transactions; false if that is not its end.

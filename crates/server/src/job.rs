@@ -486,7 +486,7 @@ impl Work for Job {
 
     fn put_off(&mut self, why: PutOff) {
         (self.heavy, self.waits) = (true, why == PutOff::Waits);
-        if self.exec.is_none() {
+        if self.exec.is_none() && !self.waits {
             self.parts.heavy = Some(self.from);
         }
         self.undo();

@@ -25,7 +25,9 @@ use tokio::io::AsyncWriteExt;
 pub(crate) use self::desk::Desk;
 use self::desk::{Came, ConnSlot, Entry, Way};
 use crate::clock::now;
+use crate::command::Run;
 use crate::connection::{self, Found, REPLY};
+use crate::form::flag;
 use crate::io::{AT_ONCE, write};
 use crate::job::{Job, Parts};
 use crate::line::Line;
@@ -307,13 +309,15 @@ impl Reactor {
         let plain = found.malformed.is_none() && !parts.session.closing && !self.thread.shared.scripts.any_long();
         // What is held back has to wait, too.
         let plain = plain && !self.thread.shared.pauses.any();
-        if !plain || connection::together(parts, 0) < parts.batch.len() {
+        let is_script = plain && connection::is_script(parts);
+        if !plain || !is_script && connection::together(parts, 0) < parts.batch.len() {
             return Asked::Other(found);
         }
-        Asked::Plain(parts.commands.iter().flatten().any(|(_, command)| command.is(crate::form::flag::WRITE)))
+        let writes = if is_script { flag::WRITE | flag::MAY_WRITE } else { flag::WRITE };
+        Asked::Plain(parts.commands.iter().flatten().any(|(_, command)| command.is(writes)))
     }
 
-    /// Requests on data: with those of others, or alone if they are many.
+    /// Requests on data, or a script: with those of others, or alone if they are many.
     fn join(&mut self, at: usize, writes: bool, cx: &mut Context<'_>) {
         if writes && self.under_way.is_none() {
             self.under_way = self.thread.shared.pauses.enter();
@@ -327,7 +331,9 @@ impl Reactor {
             return self.go_on(at, Rest { found, from: 0, written: 0, began: self.began }, cx);
         }
         let (requests, bytes) = (parts.batch.len(), parts.input.len());
-        let mut job = Job::batch(parts, 0..requests);
+        // Nothing else has come here with one.
+        let is_script = parts.commands.iter().flatten().any(|(_, command)| matches!(command.run, Run::Script(_)));
+        let mut job = if is_script { Job::script(parts, 0) } else { Job::batch(parts, 0..requests) };
         let most = TOGETHER_BYTES.min(self.thread.shared.engine.together_max());
         if requests > ALONE || bytes > ALONE_BYTES.min(most) {
             let began = self.thread.tick();
@@ -358,16 +364,19 @@ impl Reactor {
         if group.jobs.is_empty() {
             return;
         }
-        let (began, thread) = (self.thread.tick(), self.thread.clone());
-        thread.executor.run_together(&mut group.jobs, writes, &mut |at, reply| {
-            if let Some(Entry::Taken(slot)) = self.entries.get_mut(at) {
-                drop(slot.line.write_now(reply));
-            }
-        });
-        let took = thread.tick() - began;
-        let answered =
-            group.jobs.drain(..).filter_map(|(at, job)| self.answer(at, job, took, cx).then_some(())).count();
-        thread.recorder.replies.add(thread.tick() - self.began, answered as u64);
+        let thread = self.thread.clone();
+        while !group.jobs.is_empty() {
+            let began = thread.tick();
+            let ran = thread.executor.run_together(&mut group.jobs, writes, &mut |at, reply| {
+                if let Some(Entry::Taken(slot)) = self.entries.get_mut(at) {
+                    drop(slot.line.write_now(reply));
+                }
+            });
+            let took = thread.tick() - began;
+            let answered =
+                group.jobs.drain(..ran).filter_map(|(at, job)| self.answer(at, job, took, cx).then_some(())).count();
+            thread.recorder.replies.add(thread.tick() - self.began, answered as u64);
+        }
         *self.group(writes) = Group { jobs: group.jobs, ..Group::default() }; // their room
     }
 
@@ -382,6 +391,7 @@ impl Reactor {
             connection::note_slow(&job.parts, 0..job.done, thread, took);
             connection::tell_monitors(&mut job.parts, 0..job.done);
             job.parts.session.tracking.said = false;
+            job.parts.session.publish_deferred();
         }
         let Some(Entry::Taken(slot)) = self.entries.get_mut(at) else { return false };
         let all = job.done == job.parts.batch.len();

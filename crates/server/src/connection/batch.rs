@@ -1,8 +1,9 @@
 //! Finds requests in what was read, and says how many of them can be one transaction.
 
 use super::refusal::refusal;
+use crate::command::Run;
 use crate::commands;
-use crate::form::is;
+use crate::form::{flag, is};
 use crate::job::Parts;
 use crate::request::{Limits, Malformed, Parser};
 use crate::session::Replies;
@@ -54,6 +55,19 @@ pub(crate) fn find(parts: &mut Parts, parser: &mut Parser, thread: &Thread) -> F
         }
     }
     Found { malformed, full: parts.batch.len() == most, seen: parts.input.len() }
+}
+
+/// Whether all that was found is one script, which can be one transaction with what others have sent.
+pub(crate) fn is_script(parts: &Parts) -> bool {
+    let session = &parts.session;
+    if session.multi.is_some() || session.replies != Replies::On || session.listens() {
+        return false;
+    }
+    let &[Some((number, command))] = &parts.commands[..] else { return false };
+    let args = parts.batch.arguments(0, &parts.input);
+    // Libraries are loaded alone.
+    let runs = matches!(command.run, Run::Script(_)) && !command.is(flag::WRITE);
+    runs && refusal(session, number, command, &args).is_none()
 }
 
 /// The end of the requests from `at` on that can be one transaction: on data, allowed, and not queued.

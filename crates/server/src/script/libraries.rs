@@ -54,15 +54,16 @@ impl Libraries {
         Ok(Self { env, load, run, registry, compiled })
     }
 
-    /// Runs a function, with what its commands are run with: true and what it returns, or false and its error.
+    /// Runs a function with these functions of `redis`: true and what it returns, or false and its error.
     pub(super) fn run(
         &self,
         function: &mlua::Function,
         keys: Table,
         args: Table,
-        command: mlua::Function,
+        commands: [mlua::Function; 3],
     ) -> mlua::Result<(bool, Value)> {
-        self.run.call((function, keys, args, command))
+        let [call, pcall, may] = commands;
+        self.run.call((function, keys, args, call, pcall, may))
     }
 
     /// The library, or what is wrong with it.

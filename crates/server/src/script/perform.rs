@@ -156,22 +156,22 @@ fn call_script(
         commands: env.commands,
     };
     let caller = RefCell::new(Caller::new(&mut env, state, call.read_only));
-    let command = |lua: &Lua, (what, values): (LuaString, MultiValue)| {
-        let mut caller = caller.borrow_mut();
-        if *what.as_bytes() == *b"may" {
-            return caller.may(&values).map(Value::Boolean);
-        }
-        match caller.call(lua, &values)? {
-            Ok(value) => Ok(value),
-            Err(text) if *what.as_bytes() == *b"pcall" => convert::error(lua, &text),
-            Err(text) => Err(mlua::Error::external(Raised(text))),
-        }
+    let call_it = |lua: &Lua, values: MultiValue| match caller.borrow_mut().call(lua, &values)? {
+        Ok(value) => Ok(value),
+        Err(text) => Err(mlua::Error::external(Raised(text))),
     };
+    let pcall = |lua: &Lua, values: MultiValue| match caller.borrow_mut().call(lua, &values)? {
+        Ok(value) => Ok(value),
+        Err(text) => convert::error(lua, &text),
+    };
+    let may = |_: &Lua, values: MultiValue| caller.borrow_mut().may(&values);
     let outcome = lua.scope(|scope| {
-        let command = make(lua, 0, || scope.create_function(command))?;
+        let commands = make(lua, 0, || {
+            Ok([scope.create_function(call_it)?, scope.create_function(pcall)?, scope.create_function(may)?])
+        })?;
         match &call.called {
-            Called::Script(script) => one.run(script, keys, rest, command),
-            Called::Function(function) => one.libraries.run(function, keys, rest, command),
+            Called::Script(script) => one.run(script, keys, rest, commands),
+            Called::Function(function) => one.libraries.run(function, keys, rest, commands),
         }
     });
     *failed = caller.into_inner().failed;

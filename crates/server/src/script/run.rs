@@ -22,6 +22,9 @@ const KEPT: usize = 16 << 20;
 /// Instructions between two looks at the clock.
 const INSTRUCTIONS: u32 = 250;
 
+/// `redis.call`, `redis.pcall` and `redis.acl_check_cmd` of a script that runs. They are functions in Rust: the place in a script that has called one is where it is told to have gone wrong.
+pub(super) type Commands = [Function; 3];
+
 /// An interpreter with the sandbox.
 pub(super) struct Interpreter {
     pub(super) lua: Lua,
@@ -106,15 +109,16 @@ impl Interpreter {
         self.json.set(cjson::Settings::default());
     }
 
-    /// Runs it, with what its commands are run with: true and what it returns, or false and its error.
+    /// Runs it with these functions of `redis`: true and what it returns, or false and its error.
     pub(super) fn run(
         &self,
         script: &Function,
         keys: Table,
         args: Table,
-        command: Function,
+        commands: Commands,
     ) -> mlua::Result<(bool, Value)> {
-        self.run.call((script, keys, args, command))
+        let [call, pcall, may] = commands;
+        self.run.call((script, keys, args, call, pcall, may))
     }
 }
 

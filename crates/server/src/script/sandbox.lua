@@ -407,22 +407,8 @@ for name, functions in next, libraries do
     real[name] = stand_in(library)
 end
 
+-- `call`, `pcall` and `acl_check_cmd` are those of the script that runs.
 local redis = copy(rust.redis)
-
--- What commands are run with: a function of the script that runs, which is told what is asked for.
-local command
-
-function redis.call(...)
-    return command("call", ...)
-end
-
-function redis.pcall(...)
-    return command("pcall", ...)
-end
-
-function redis.acl_check_cmd(...)
-    return command("may", ...)
-end
 
 local function trim(text)
     return (lua.string.gsub(lua.string.gsub(text, "^[\r\n]+", ""), "[\r\n]+$", ""))
@@ -466,14 +452,16 @@ real.redis = stand_in(redis)
 local explain = rust.explain
 
 -- Nothing of a script is there for the next one to see.
-local function ended(...)
-    command, real.KEYS, real.ARGV = nil, nil, nil
+local function ended(redis, ...)
+    redis.call, redis.pcall, redis.acl_check_cmd = nil, nil, nil
+    real.KEYS, real.ARGV = nil, nil
     return ...
 end
 
-local function run(f, keys, args, c)
-    command, real.KEYS, real.ARGV = c, keys, args
-    return ended(xpcall(f, explain))
+local function run(f, keys, args, ...)
+    redis.call, redis.pcall, redis.acl_check_cmd = ...
+    real.KEYS, real.ARGV = keys, args
+    return ended(redis, xpcall(f, explain))
 end
 
 -- ---- functions -----------------------------------------------------------------------------------------------------
@@ -502,9 +490,9 @@ local function load_library(f)
     return ok, e
 end
 
-local function run_function(f, keys, args, c)
-    command = c
-    return ended(xpcall(function()
+local function run_function(f, keys, args, ...)
+    redis_called.call, redis_called.pcall, redis_called.acl_check_cmd = ...
+    return ended(redis_called, xpcall(function()
         return f(keys, args)
     end, explain))
 end

@@ -3,6 +3,7 @@
 mod beside;
 mod functions;
 mod hostile;
+mod together;
 mod transactions;
 
 use std::io::{Read, Write};

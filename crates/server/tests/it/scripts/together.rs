@@ -1,0 +1,168 @@
+//! Scripts that several connections have sent meanwhile are one transaction, and each has its own answer and its own end.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+
+use pmem::DomainChoice;
+use server::{Config, Server};
+
+use crate::support::{Client, Reply, Store, WAIT_LIMIT, request, start, told, until, usual};
+
+/// A server with one thread, which the test can hold in a commit; and how many transactions have changed something.
+struct Held {
+    server: Option<Server>,
+    holds: Arc<AtomicBool>,
+    changed: Arc<AtomicUsize>,
+    entered: Receiver<()>,
+    release: Sender<()>,
+    _dir: tempfile::TempDir,
+}
+
+impl Held {
+    fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let engine = Store::Kv.open(dir.path().join("store"), pmem::Options::new().domain(DomainChoice::Emulated));
+        let ((enter, entered), (release, released)) = (channel(), channel::<()>());
+        let (holds, changed) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let (hold, count, ends) = (holds.clone(), changed.clone(), Mutex::new((enter, released)));
+        let at_commit = Box::new(move || {
+            count.fetch_add(1, SeqCst);
+            if hold.swap(false, SeqCst) {
+                let (enter, released) = &*ends.lock().unwrap();
+                enter.send(()).unwrap();
+                released.recv_timeout(WAIT_LIMIT).unwrap();
+            }
+        });
+        let server = start(None, Config { threads: 1, ..usual() }, told(engine, at_commit));
+        Self { server: Some(server), holds, changed, entered, release, _dir: dir }
+    }
+
+    /// A connection of which the thread knows.
+    fn client(&self) -> Client {
+        let mut client = Client::to(self.server.as_ref().unwrap().redis()[0]);
+        assert_eq!(client.say("PING"), Reply::Simple("PONG".to_owned()));
+        client
+    }
+
+    /// Each of these sends its script, and the thread finds them all at one time.
+    fn at_once(&self, clients: &mut [Client], script: impl Fn(usize) -> Vec<String>) {
+        let mut holder = self.client();
+        self.holds.store(true, SeqCst);
+        holder.send(b"SET held 1\r\n");
+        self.entered.recv_timeout(WAIT_LIMIT).unwrap();
+        for (at, client) in clients.iter_mut().enumerate() {
+            let words = script(at);
+            client.send(&request(&words.iter().map(String::as_str).collect::<Vec<_>>()));
+        }
+        self.release.send(()).unwrap();
+        assert_eq!(holder.reply(), Reply::ok());
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(server) = self.server.take() {
+            server.stop();
+            assert!(server.join().is_ok() || std::thread::panicking());
+        }
+    }
+}
+
+fn words(command: &str, script: &str, at: usize) -> Vec<String> {
+    [command, script, "0", &at.to_string()].map(str::to_owned).to_vec()
+}
+
+const COUNTS: &str = "local n = redis.call('INCR', 'n') redis.call('PUBLISH', 'news', ARGV[1]) return {n, ARGV[1]}";
+const FAILS: &str = "redis.call('INCR', 'n') return redis.call('LPUSH', 'list')";
+const SELECTS: &str = "redis.call('INCR', 'n') redis.call('SELECT', 3) return redis.call('INCR', 'in3')";
+const READS: &str = "return redis.call('GET', 'fixed')";
+
+fn mixed(at: usize) -> Vec<String> {
+    match at % 4 {
+        0 => words("EVAL", COUNTS, at),
+        1 => words("EVAL", FAILS, at),
+        2 => words("EVAL", SELECTS, at),
+        _ => words("EVAL_RO", READS, at),
+    }
+}
+
+/// What each is told, of 16.
+fn answered(clients: &mut [Client]) {
+    let (mut counts, mut in_three) = (Vec::new(), Vec::new());
+    for (at, client) in clients.iter_mut().enumerate() {
+        match (at % 4, client.reply()) {
+            (0, Reply::Array(parts)) => {
+                let [Reply::Int(n), own] = &parts[..] else { panic!("{parts:?}") };
+                assert_eq!(*own, Reply::text(&at.to_string()));
+                counts.push(*n);
+            }
+            (1, reply) => assert!(reply.error().contains("Wrong number of args"), "{reply:?}"),
+            (2, Reply::Int(n)) => in_three.push(n),
+            (3, reply) => assert_eq!(reply, Reply::text("1")),
+            (_, reply) => panic!("{at}: {reply:?}"),
+        }
+        // A script's database is not its connection's.
+        assert_eq!(client.say("EXISTS in3"), Reply::Int(0));
+    }
+    in_three.sort_unstable();
+    assert_eq!(in_three, [1, 2, 3, 4]);
+    counts.sort_unstable();
+    counts.dedup();
+    assert_eq!(counts.len(), 4);
+}
+
+fn heard(subscriber: &mut Client, expected: &[usize]) {
+    let mut all: Vec<usize> = expected
+        .iter()
+        .map(|_| match subscriber.reply() {
+            Reply::Array(parts) => match &parts[2] {
+                Reply::Bulk(text) => std::str::from_utf8(text).unwrap().parse().unwrap(),
+                other => panic!("{other:?}"),
+            },
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    all.sort_unstable();
+    assert_eq!(all, expected);
+}
+
+#[test]
+fn those_that_have_come_meanwhile_are_one_transaction() {
+    let held = Held::start();
+    let (mut other, mut subscriber) = (held.client(), held.client());
+    other.say("SET fixed 1");
+    subscriber.say("SUBSCRIBE news");
+    let mut clients: Vec<_> = (0..16).map(|_| held.client()).collect();
+    let before = held.changed.load(SeqCst);
+    held.at_once(&mut clients, mixed);
+    answered(&mut clients);
+    // That of the client that held the thread, and theirs.
+    assert_eq!(held.changed.load(SeqCst), before + 2);
+    heard(&mut subscriber, &[0, 4, 8, 12]);
+    assert_eq!(other.say("GET n"), Reply::text("12"));
+    other.say("PUBLISH news 99");
+    heard(&mut subscriber, &[99]);
+}
+
+/// One of them takes long: the others are run without it, once.
+#[test]
+fn one_that_takes_long_leaves_the_others() {
+    let held = Held::start();
+    let (mut other, mut subscriber) = (held.client(), held.client());
+    other.say("SET fixed 1");
+    other.say("CONFIG SET lua-time-limit 600000");
+    subscriber.say("SUBSCRIBE news");
+    let mut clients: Vec<_> = (0..17).map(|_| held.client()).collect();
+    held.at_once(&mut clients, |at| match at {
+        16 => words("EVAL", "redis.call('PUBLISH', 'news', 77) while true do end", at),
+        _ => mixed(at),
+    });
+    answered(&mut clients[..16]);
+    heard(&mut subscriber, &[0, 4, 8, 12]);
+    assert_eq!(other.say("GET n"), Reply::text("12"));
+    until("it can be killed", || other.say("SCRIPT KILL") == Reply::ok());
+    assert!(clients[16].reply().error().contains("SCRIPT KILL"));
+    other.say("PUBLISH news 99");
+    heard(&mut subscriber, &[99]);
+}
