@@ -63,6 +63,26 @@ pub(crate) enum Timeout {
     Last,
 }
 
+impl Timeout {
+    /// How long that is; for ever if it is 0.
+    pub(crate) fn limit(self, args: &Arguments<'_>) -> Result<Option<Duration>, &'static str> {
+        seconds(args.get(if self == Self::First { 1 } else { args.len() - 1 }))
+    }
+}
+
+fn seconds(text: &[u8]) -> Result<Option<Duration>, &'static str> {
+    let number = crate::numbers::float(text).ok().filter(|number| number.is_finite());
+    let number = number.ok_or("ERR timeout is not a float or out of range")?;
+    if number < 0.0 {
+        return Err("ERR timeout is negative");
+    }
+    let duration = Duration::try_from_secs_f64(number).map_err(|_| "ERR timeout is out of range")?;
+    if duration > Duration::from_secs(u32::MAX.into()) {
+        return Err("ERR timeout is out of range");
+    }
+    Ok((number > 0.0).then_some(duration))
+}
+
 /// Answers with what there is; with nothing only if it is to be asked again, and its time is [not over](Asked::is_over).
 pub(crate) type Ask = fn(&Session, &Arguments<'_>, &mut Asked, &mut Reply) -> Outcome<WaitLimit>;
 
@@ -132,5 +152,19 @@ impl Deref for Table {
 
     fn deref(&self) -> &Self::Target {
         &self.all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read() {
+        assert_eq!(seconds(b"0x0.8"), Ok(Some(Duration::from_millis(500))));
+        assert_eq!((seconds(b"0"), seconds(b"0.5")), (Ok(None), Ok(Some(Duration::from_millis(500)))));
+        assert!(
+            seconds(b"-1").is_err() && seconds(b"x").is_err() && seconds(b"1e300").is_err() && seconds(b"nan").is_err()
+        );
     }
 }

@@ -20,6 +20,10 @@ const SCRIPT_BYTES: usize = 256 << 10;
 pub(crate) fn run(command: &Command, args: &Arguments<'_>, env: &mut Env<'_>, reply: &mut Reply) -> Outcome {
     match command.run {
         Run::Data(run) | Run::Read(run) | Run::Block(run, _) => {
+            // Also where it does not wait.
+            if let Run::Block(_, timeout) = command.run {
+                timeout.limit(args)?;
+            }
             let Env { tx: inner, session, now, looks, .. } = env;
             let (tx, now) = (&mut **inner, *now);
             let mut own = std::mem::take(*looks);

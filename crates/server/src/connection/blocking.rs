@@ -39,8 +39,7 @@ pub(super) async fn wait(
     thread: &Thread,
 ) -> Parts {
     let args = parts.batch.arguments(at, &parts.input);
-    let text = if timeout == Timeout::First { args.get(1) } else { args.get(args.len() - 1) };
-    let wait_limit = match seconds(text) {
+    let wait_limit = match timeout.limit(&args) {
         Ok(wait_limit) => wait_limit,
         Err(error) => {
             parts.reply.error(error);
@@ -343,33 +342,5 @@ async fn end(until: Option<tokio::time::Instant>) {
     match until {
         Some(until) => tokio::time::sleep_until(until).await,
         None => std::future::pending().await,
-    }
-}
-
-/// For ever if it is 0.
-fn seconds(text: &[u8]) -> Result<Option<Duration>, &'static str> {
-    let number = crate::numbers::float(text).ok().filter(|number| number.is_finite());
-    let number = number.ok_or("ERR timeout is not a float or out of range")?;
-    if number < 0.0 {
-        return Err("ERR timeout is negative");
-    }
-    let duration = Duration::try_from_secs_f64(number).map_err(|_| "ERR timeout is out of range")?;
-    if duration > Duration::from_secs(u32::MAX.into()) {
-        return Err("ERR timeout is out of range");
-    }
-    Ok((number > 0.0).then_some(duration))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_are_read() {
-        assert_eq!(seconds(b"0x0.8"), Ok(Some(Duration::from_millis(500))));
-        assert_eq!((seconds(b"0"), seconds(b"0.5")), (Ok(None), Ok(Some(Duration::from_millis(500)))));
-        assert!(
-            seconds(b"-1").is_err() && seconds(b"x").is_err() && seconds(b"1e300").is_err() && seconds(b"nan").is_err()
-        );
     }
 }

@@ -88,6 +88,7 @@ const COMMANDS: &[&str] = &[
     "COMMAND GETKEYS EVAL return(1) 2 a b c",
     "COMMAND GETKEYS EVALSHA x 1 a",
     "CLIENT REPLY SKIP;EVAL return(1) 0",
+    "MULTI;BLMPOP x 1 a LEFT;BZMPOP -1 1 a MIN;BLPOP a x;BRPOPLPUSH a b -2;BLMOVE a b LEFT RIGHT y;BZPOPMIN a -3;EXEC",
     "PING",
 ];
 

@@ -23,7 +23,7 @@ fn shown_all(all: &[(Vec<u8>, Vec<u8>)]) -> String {
 pub(super) const MORE: &str = "\
 MOVE %k 1|2; SELECT 0; SETEX %t 1000 %v; PSETEX %t 100000 %v; SET %t %v EX|PX 100000; GETEX %t EX|PX 100000; GETEX %t PERSIST; EXPIRE %k -1|0|1000
 GETDEL %t; DEL {%k}; UNLINK {%k}; RENAME %k %k; COPY %k %k REPLACE; SPOP %s 100; LPOP %l 100; RPOP %l 100; ZPOPMIN %z 100; ZPOPMAX %z 100
-BLPOP %l 0.001; BRPOP %l 0.001; BLMOVE %l %l LEFT|RIGHT LEFT|RIGHT 0.001; BRPOPLPUSH %l %l 0.001; BZPOPMIN %z 0.001; BZPOPMAX %z 0.001; GETSET %t %v";
+BLPOP %l 0.001|x; BRPOP %l 0.001; EVAL return{redis.pcall('BLMPOP',ARGV[1],1,KEYS[1],'LEFT').err} 1 %l x|-1|nan|0; BLMOVE %l %l LEFT|RIGHT LEFT|RIGHT 0.001; BRPOPLPUSH %l %l 0.001; BZPOPMIN %z 0.001; BZPOPMAX %z 0.001; GETSET %t %v";
 
 #[test]
 fn what_is_told_of_keys_is_what_redis_tells() {
