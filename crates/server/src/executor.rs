@@ -136,7 +136,7 @@ impl Executor {
                 }
             }
         }
-        matches!(result, Ok(()) | Err(Error::InDoubt(_))).then_some(ran)
+        matches!(result, Ok(()) | Err(Error::InDoubt(_))).then_some(ran).filter(|ran| *ran > 0)
     }
 
     /// Once, without waiting for other transactions; false if that is not its end.

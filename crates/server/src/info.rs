@@ -9,7 +9,7 @@ use std::time::Duration;
 use tx::Keys;
 
 use crate::apart::is_apart;
-use crate::clock::now;
+use crate::clock::{Watch, now};
 use crate::data::{DATABASES, all};
 use crate::engine::{Error, Result, Tx};
 use crate::group::split;
@@ -230,19 +230,29 @@ fn counts_now(shared: &Arc<Shared>) -> bool {
     }
     if counted.ended == counted.begun {
         counted.begun += 1;
-        let shared = shared.clone();
+        let counting = Counting(shared.clone());
         tokio::task::spawn_blocking(move || {
-            let keys: Result<Vec<_>> = (0..DATABASES).map(|db| count(&shared, db)).collect();
-            let mut counted = shared.counted.lock();
-            counted.ended = counted.begun;
+            let shared = &counting.0;
+            let keys: Result<Vec<_>> = (0..DATABASES).map(|db| count(shared, db)).collect();
             // What cannot be counted is as it was.
             if let Ok(keys) = keys {
+                let mut counted = shared.counted.lock();
                 (counted.keys, counted.is_known) = (keys, true);
             }
-            shared.count_ended.notify_all();
         });
     }
     false
+}
+
+/// A count that is on its way, until it ends in whichever way.
+struct Counting(Arc<Shared>);
+
+impl Drop for Counting {
+    fn drop(&mut self) {
+        let mut counted = self.0.counted.lock();
+        counted.ended = counted.begun;
+        self.0.count_ended.notify_all();
+    }
 }
 
 /// How long a client waits for a count.
@@ -264,20 +274,23 @@ pub(crate) fn is_counted(shared: &Shared, asked: &mut Option<u64>) -> bool {
 }
 
 /// For `INFO` within a transaction, which cannot be asked again: keys are told as they were counted last. Where they never were, and are not few, it waits for the first count, on a
-/// thread that serves no connections.
-pub(crate) fn count_within(shared: &Shared) -> Result<()> {
-    let Some(shared) = shared.itself.upgrade() else { return Ok(()) };
+/// thread that serves no connections; so many nanoseconds.
+pub(crate) fn count_within(shared: &Shared) -> Result<u64> {
+    let Some(shared) = shared.itself.upgrade() else { return Ok(0) };
     if counts_now(&shared) || shared.counted.lock().is_known {
-        return Ok(());
+        return Ok(0);
     }
     if !is_apart() {
         return Err(Error::TooLong);
     }
     // Where transactions wait for each other, the count may wait for what this one has locked.
+    let began = Watch::start();
     if !shared.engine.waits() {
-        shared.count_ended.wait_while_for(&mut shared.counted.lock(), |counted| !counted.is_known, COUNT_TIME);
+        let mut counted = shared.counted.lock();
+        let own = counted.begun;
+        shared.count_ended.wait_while_for(&mut counted, |counted| counted.ended < own, COUNT_TIME);
     }
-    Ok(())
+    Ok(began.nanos())
 }
 
 /// Keys that are counted each time it is asked.

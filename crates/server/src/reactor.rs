@@ -1,7 +1,7 @@
 //! Connections of Redis' protocol that a thread serves without a task for each: where a commit is a barrier, all of those that sent something take part in one.
 //!
 //! ```text
-//!   epoll ─> read every socket that has something ─> requests on data, of all connections: one transaction ─> every reply
+//!   epoll ─> read every socket that has something ─> requests on data and scripts, of all connections: one transaction ─> every reply
 //!                        │                              what is large, or meets trouble: one of its own
 //!                        └─> anything else, or a reply that is not taken at once ─> a future, as of a connection with a task; a task of its own once it waits
 //! ```

@@ -156,10 +156,13 @@ impl Scripts {
         functions.max_by_key(|(_, ms)| *ms)
     }
 
-    /// The same, because others wait for what these hold.
+    /// The same, because others wait for what these hold. One that was killed stays so: a client has been told.
     pub(crate) fn end_long(&self, end: End) -> bool {
         let all = self.all_long();
-        all.iter().for_each(|one| one.end.store(end as u8, SeqCst));
+        for one in &all {
+            let unless_killed = |now| (now != End::Killed as u8).then_some(end as u8);
+            let _ = one.end.fetch_update(SeqCst, SeqCst, unless_killed);
+        }
         !all.is_empty()
     }
 }
@@ -217,8 +220,13 @@ impl Long {
 
     /// It is inside the gate, for which it has waited so many nanoseconds: these do not count. It was not inside when it was asked to leave; a thread that closes the gate from now on repeats what it asks.
     pub(crate) fn has_entered(&self, waited: u64) {
-        self.waited.fetch_add(waited, SeqCst);
+        self.has_waited(waited);
         let _ = self.end.compare_exchange(End::Steps as u8, 0, SeqCst, SeqCst);
+    }
+
+    /// So many nanoseconds more do not count.
+    pub(crate) fn has_waited(&self, nanos: u64) {
+        self.waited.fetch_add(nanos, SeqCst);
     }
 
     /// Nanoseconds from its beginning on that it may run.
@@ -232,6 +240,16 @@ impl Long {
             1 => Some(End::Killed),
             2 => Some(End::Steps),
             _ => Some(End::Full),
+        }
+    }
+}
+
+impl Running {
+    /// So many nanoseconds more are no time of a script.
+    pub(crate) fn has_waited(&mut self, nanos: u64) {
+        self.waited += nanos;
+        if let Some(long) = &self.long {
+            long.has_waited(nanos);
         }
     }
 }
@@ -298,5 +316,8 @@ mod tests {
             long.has_entered(0);
             assert_eq!(long.end(), Some(end));
         }
+        scripts.end_long(End::Steps);
+        long.has_entered(0);
+        assert_eq!(long.end(), Some(End::Killed), "a client was told so");
     }
 }

@@ -174,6 +174,14 @@ impl Session {
         self.subscriptions.any() || self.monitoring.is_on() || self.client.inbox.has_some()
     }
 
+    /// Requests from now on are about this one, and clients are told so of it.
+    pub(crate) fn use_database(&mut self, db: u8) {
+        if self.db != db {
+            self.db = db;
+            self.client.state.lock().db = db;
+        }
+    }
+
     /// Publishes what a transaction has, which is durable now.
     pub(crate) fn publish_deferred(&mut self) {
         for one in self.deferred.take().unwrap_or_default() {

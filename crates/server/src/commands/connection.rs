@@ -61,8 +61,7 @@ fn reset(s: &mut Session, _: &Arguments<'_>, reply: &mut Reply) -> Outcome {
 }
 
 fn select(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
-    s.db = super::keys::number_of_database(args.get(1))?;
-    s.client.state.lock().db = s.db;
+    s.use_database(super::keys::number_of_database(args.get(1))?);
     reply.ok();
     Ok(())
 }

@@ -444,7 +444,8 @@ pub(super) static INFO: Command = Command {
 /// That of a script.
 fn info(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
     if is_wanted(args, "keyspace") {
-        crate::info::count_within(&s.shared)?;
+        let waited = crate::info::count_within(&s.shared)?;
+        s.script.has_waited(waited);
     }
     tell_info(&s.shared, args, reply);
     Ok(())

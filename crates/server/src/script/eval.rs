@@ -110,6 +110,6 @@ pub(crate) fn eval(env: &mut Env<'_>, args: &Arguments<'_>, reply: &mut Reply, h
         run_script(one, env, &Call { called, name, args, keys: count, read_only }, reply)
     });
     // The script's own database is not its connection's.
-    env.session.db = db;
+    env.session.use_database(db);
     outcome.map_err(|error| broken(&error))?
 }

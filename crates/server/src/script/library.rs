@@ -90,7 +90,7 @@ pub(crate) fn call(env: &mut Env<'_>, args: &Arguments<'_>, reply: &mut Reply, r
         }
     });
     // The function's own database is not its connection's.
-    env.session.db = db;
+    env.session.use_database(db);
     outcome.map_err(|error| broken(&error))?
 }
 

@@ -451,7 +451,7 @@ real.redis = stand_in(redis)
 
 local explain = rust.explain
 
--- Nothing of a script is there for the next one to see.
+-- Nothing of a script is there for the next one to see. One that is ended in here leaves something, and the next one begins with its own.
 local function ended(redis, ...)
     redis.call, redis.pcall, redis.acl_check_cmd = nil, nil, nil
     real.KEYS, real.ARGV = nil, nil
