@@ -90,6 +90,8 @@ enum Handover {
     Asked(Failover),
     /// The program has taken it.
     Begun,
+    /// The program steps down: no client can call it off any more.
+    Committed,
 }
 
 /// A group, as its servers tell of it.
@@ -130,6 +132,17 @@ impl Group {
         }
     }
 
+    /// From now on no client can call the failover that was [taken](Self::take_failover) off: the program steps down. False if one has, which was told so: the program leads on.
+    #[must_use]
+    pub fn commit_failover(&self) -> bool {
+        let mut handover = self.handover.lock();
+        let goes_on = *handover == Handover::Begun;
+        if goes_on {
+            *handover = Handover::Committed;
+        }
+        goes_on
+    }
+
     /// False if there is one already.
     pub(crate) fn ask_failover(&self, failover: Failover) -> bool {
         let mut handover = self.handover.lock();
@@ -145,9 +158,19 @@ impl Group {
         *self.handover.lock() != Handover::None
     }
 
-    /// False if there was none.
-    pub(crate) fn abort_failover(&self) -> bool {
-        std::mem::take(&mut *self.handover.lock()) != Handover::None
+    /// Calls it off; an error if there is none, or none that could be.
+    pub(crate) fn abort_failover(&self) -> Result<(), &'static str> {
+        let mut handover = self.handover.lock();
+        match *handover {
+            Handover::None => Err("ERR No failover in progress."),
+            Handover::Committed => Err(
+                "ERR it is too late for FAILOVER ABORT: this server leaves the leadership now; next: ask ROLE which server leads, and FAILOVER there",
+            ),
+            Handover::Asked(_) | Handover::Begun => {
+                *handover = Handover::None;
+                Ok(())
+            }
+        }
     }
 
     /// From now on nothing about data is answered.
@@ -210,11 +233,28 @@ mod tests {
         let to = |to: &str| Failover { to: Some(to.to_owned()), within: None };
         assert!(group.ask_failover(to("b:1")) && group.take_failover() == Some(to("b:1")));
         // The program has not seen yet that it was called off.
-        assert!(group.abort_failover() && !group.is_failing_over() && group.ask_failover(to("c:1")));
+        assert!(group.abort_failover().is_ok() && !group.is_failing_over() && group.ask_failover(to("c:1")));
         group.failover_is_over();
         assert_eq!(group.take_failover(), Some(to("c:1")));
         group.failover_is_over();
         assert!(!group.has_failover() && group.take_failover().is_none());
+    }
+
+    #[test]
+    fn a_failover_is_called_off_or_carried_out() {
+        let group = Group::new(false, View::new("shop", "a:1"));
+        let to = |to: &str| Failover { to: Some(to.to_owned()), within: None };
+        assert!(!group.commit_failover() && group.abort_failover().unwrap_err().contains("No failover"));
+        // Called off at the last moment, and another one was asked for behind it.
+        assert!(group.ask_failover(to("b:1")) && group.take_failover().is_some());
+        assert!(group.abort_failover().is_ok() && !group.commit_failover());
+        assert!(group.ask_failover(to("c:1")) && !group.commit_failover());
+        assert_eq!(group.take_failover(), Some(to("c:1")));
+        // It is carried out, and stays.
+        assert!(group.commit_failover() && !group.commit_failover());
+        let why = group.abort_failover().unwrap_err();
+        assert!(why.contains("too late") && why.contains("next: "), "{why}");
+        assert!(!group.ask_failover(to("b:1")) && group.has_failover() && group.take_failover().is_none());
     }
 
     #[test]

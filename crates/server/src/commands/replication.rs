@@ -120,9 +120,7 @@ fn failover(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome
         return Err("ERR FAILOVER is not valid when server is a replica.".into());
     }
     let Some(mut asked) = asked else {
-        if !group.abort_failover() {
-            return Err("ERR No failover in progress.".into());
-        }
+        group.abort_failover()?;
         reply.ok();
         return Ok(());
     };

@@ -133,7 +133,11 @@ fn who_leads_and_who_follows_is_told_as_redis_does() {
     assert_eq!((asked.to.as_deref(), asked.within), (Some("10.0.0.2:6379"), Some(Duration::from_millis(700))));
     assert!(led.group.is_failing_over() && led.group.take_failover().is_none());
     assert_eq!(led.cli("failover abort").trim(), "OK");
-    assert!(!led.group.is_failing_over());
+    assert!(!led.group.is_failing_over() && !led.group.commit_failover());
+    assert_eq!(led.cli("failover").trim(), "OK");
+    assert!(led.group.take_failover().is_some() && led.group.commit_failover());
+    assert!(led.cli("failover abort").starts_with("ERR it is too late for FAILOVER ABORT"));
+    assert!(led.cli("failover").starts_with("ERR FAILOVER already in progress."));
 
     led.group.step_down();
     led.group.tell({

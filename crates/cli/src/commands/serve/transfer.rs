@@ -97,7 +97,13 @@ pub fn begun(
         group.failover_is_over();
         note!("cairn: a failover came to nothing, this machine leads on: {why}");
     }
-    begun.ok()
+    let name = begun.ok()?;
+    if !group.commit_failover() {
+        // A client has called it off while etcd was asked, and was told so.
+        drop(machine.members.expect_any(&name)); // else that ends by itself
+        return None;
+    }
+    Some(name)
 }
 
 /// Finds the successor, waits until it has nearly all, and has etcd name it.
