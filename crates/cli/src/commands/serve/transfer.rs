@@ -52,13 +52,15 @@ fn asking_within(asks: mpsc::Sender<Asked>, limit: Duration) -> Box<Transfer> {
         let over = || "it does not lead any more; see what `cairn group status` says".to_owned();
         let until = now() + limit;
         asks.send(Asked { address: address.to_owned(), until, answer }).map_err(|_| over())?;
-        answered.recv_timeout(limit).unwrap_or_else(|error| match error {
-            mpsc::RecvTimeoutError::Disconnected => Err(over()),
-            mpsc::RecvTimeoutError::Timeout => Err(format!(
-                "it has not begun within {limit:?}, as another failover is under way or etcd does not answer, and leads on; see what `cairn group status` says, and ask again"
-            )),
-        })
+        answered.recv_timeout(limit).unwrap_or_else(|_| Err(if now() < until { over() } else { late(limit) }))
     })
+}
+
+/// A request that was not answered in time; [`next`] may have dropped it for that.
+fn late(limit: Duration) -> String {
+    format!(
+        "it has not begun within {limit:?}, as another failover is under way or etcd does not answer, and leads on; see what `cairn group status` says, and ask again"
+    )
 }
 
 /// The next request whose machine still waits for the answer: the others have been told that nothing comes of them.
@@ -189,5 +191,22 @@ mod tests {
         drop(asked);
         let why = asking(asks)("one:7400").unwrap_err();
         assert!(why.contains("does not lead any more"), "{why}");
+    }
+
+    /// Before or after the one that asked has seen it.
+    #[test]
+    fn a_request_that_is_dropped_as_its_time_is_over_was_late() {
+        let (asks, asked) = mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let Asked { until, answer, .. } = asked.recv().unwrap();
+                while now() < until {
+                    std::thread::yield_now();
+                }
+                drop(answer);
+            });
+            let why = asking_within(asks, Duration::from_millis(20))("one:7400").unwrap_err();
+            assert!(why.contains("has not begun") && why.contains("leads on"), "{why}");
+        });
     }
 }
