@@ -21,7 +21,7 @@ const USERS: Duration = Duration::from_secs(1);
 /// Until a seed is asked for again that could not be had, at first and at most.
 const SEED: Duration = Duration::from_secs(1);
 const SEED_MOST: Duration = Duration::from_secs(30);
-/// From one seed that was had to the next, at first and at most: each is a copy of the whole store, here and on the leader's disk, and may be of no use to a machine that has less room.
+/// From one seed that was had to the next, at first and, of a machine that is full, at most: each is a copy of the whole store, here and on the leader's disk, and may be of no use where there is less room.
 const AGAIN: Duration = Duration::from_secs(5);
 const AGAIN_MOST: Duration = Duration::from_secs(300);
 
@@ -59,7 +59,7 @@ pub fn follow(machine: &mut Machine, follower: Follower, notice: &mut Option<Not
             Ok(_) => {}
             Err(error @ kv::Error::Behind { .. }) => {
                 note!("cairn: {error}");
-                let rest = seeds.rest(now());
+                let rest = seeds.rest(now(), full.is_some());
                 if !rest.is_zero() {
                     note!("cairn: it was behind a short while ago, too, and asks for the store again in {rest:.0?}");
                 }
@@ -67,10 +67,10 @@ pub fn follow(machine: &mut Machine, follower: Follower, notice: &mut Option<Not
             }
             Err(error) => return Err(machine.failure(&error)),
         }
-        if behind.is_some() && seeds.rest(now()).is_zero() {
+        if behind.is_some() && seeds.rest(now(), full.is_some()).is_zero() {
             follower = guide.without(machine, follower, |follower| catch_up(machine, follower, notice))?;
             guide = Guide::start(machine, &follower)?;
-            seeds.had(now());
+            seeds.had(now(), full.is_some());
             (behind, full) = (None, None);
             continue;
         }
@@ -122,10 +122,10 @@ struct Seeds {
 }
 
 impl Seeds {
-    /// One was had, behind which it follows again.
-    fn had(&mut self, now: Instant) {
+    /// One was had, behind which it follows again; it was needed since this machine was full, or for another reason.
+    fn had(&mut self, now: Instant, was_full: bool) {
         let pause = match self.last {
-            Some((last, pause)) if now.saturating_duration_since(last) < pause + AGAIN_MOST => {
+            Some((last, pause)) if was_full && now.saturating_duration_since(last) < pause + AGAIN_MOST => {
                 (2 * pause).min(AGAIN_MOST)
             }
             _ => AGAIN,
@@ -134,8 +134,9 @@ impl Seeds {
     }
 
     /// How long no other one is asked for.
-    fn rest(&self, now: Instant) -> Duration {
-        self.last.map_or(Duration::ZERO, |(last, pause)| (last + pause).saturating_duration_since(now))
+    fn rest(&self, now: Instant, is_full: bool) -> Duration {
+        let Some((last, pause)) = self.last else { return Duration::ZERO };
+        (last + if is_full { pause } else { AGAIN }).saturating_duration_since(now)
     }
 }
 
@@ -345,22 +346,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_that_is_behind_again_and_again_asks_for_the_store_more_and_more_rarely() {
+    fn a_machine_that_is_full_again_and_again_asks_for_the_store_more_and_more_rarely() {
         let (begin, mut seeds, mut at) = (now(), Seeds::default(), Duration::ZERO);
         let mut rests = Vec::new();
         for _ in 0..9 {
             // The first is asked for at once, and each later one as soon as may be.
-            let rest = seeds.rest(begin + at);
+            let rest = seeds.rest(begin + at, true);
             rests.push(rest.as_secs());
             at += rest;
-            assert_eq!(seeds.rest(begin + at), Duration::ZERO);
-            seeds.had(begin + at);
+            assert_eq!(seeds.rest(begin + at, true), Duration::ZERO);
+            seeds.had(begin + at, true);
         }
         assert_eq!(rests, [0, 5, 10, 20, 40, 80, 160, 300, 300]);
         // It has followed for a while since.
         at += 2 * AGAIN_MOST;
-        assert_eq!(seeds.rest(begin + at), Duration::ZERO);
-        seeds.had(begin + at);
-        assert_eq!(seeds.rest(begin + at), AGAIN);
+        assert_eq!(seeds.rest(begin + at, true), Duration::ZERO);
+        seeds.had(begin + at, true);
+        assert_eq!(seeds.rest(begin + at, true), AGAIN);
+    }
+
+    #[test]
+    fn a_machine_that_is_behind_for_another_reason_does_not_wait_for_longer() {
+        let (begin, mut seeds) = (now(), Seeds::default());
+        assert_eq!(seeds.rest(begin, false), Duration::ZERO);
+        for _ in 0..9 {
+            seeds.had(begin, false);
+            assert_eq!(seeds.rest(begin, false), AGAIN);
+        }
+        // It has been full, and is not any more.
+        (0..9).for_each(|_| seeds.had(begin, true));
+        assert_eq!((seeds.rest(begin, true), seeds.rest(begin, false)), (AGAIN_MOST, AGAIN));
+        seeds.had(begin, false);
+        assert_eq!(seeds.rest(begin, true), AGAIN);
     }
 }
