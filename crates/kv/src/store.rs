@@ -311,7 +311,7 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// As [`put`](Self::put); but a full log of a replicated store is not waited for, and the keys are removed another time.
+    /// As [`put`](Self::put); but what a full log of a replicated store refuses is not tried again for seconds: the keys are removed another time.
     pub fn sweep(&self) -> Result<u64> {
         let mut sweep = Sweep::default();
         let mut removed = 0;

@@ -33,7 +33,8 @@ pub(crate) struct Mode {
     pub(crate) age: u64,
     /// It repeats what a leader has committed: whatever the key is here.
     pub(crate) follows: bool,
-    /// It removes what has expired: that is put off when the log is full, as the thread that does it makes checkpoints and room, too.
+    /// It removes what has expired: what a full log refuses is put off, and not tried again with pauses, as the thread that does it makes checkpoints and room, too. A live
+    /// replica that holds the log is waited for as by all commits, up to its timeout or many times that: they take turns at the log.
     pub(crate) upkeep: bool,
 }
 
