@@ -184,6 +184,17 @@ fn a_follower_without_room_waits_for_it() {
     one.stop().unwrap();
 }
 
+/// While a replica joins, what it lacks stays in the log, which may be full for longer than a commit is tried, 5 s. For a minute.
+fn when_the_log_has_room<T>(mut change: impl FnMut() -> kv::Result<T>) -> T {
+    let mut refused = 0;
+    loop {
+        match change() {
+            Err(Error::LogFull { .. }) if refused < 12 => refused += 1,
+            other => return other.unwrap(),
+        }
+    }
+}
+
 /// Its leader has given it up meanwhile, and the log has gone on: room for the next commit would not do any more.
 #[test]
 fn a_follower_without_room_is_given_up_and_begins_with_a_seed() {
@@ -197,10 +208,11 @@ fn a_follower_without_room_is_given_up_and_begins_with_a_seed() {
         Follower::serve_holding(&of(bytes), store, log, "127.0.0.1:0", &trust()).unwrap()
     };
     let (one, small) = (follow(1, 8 * MIB), follow(2, 2 * MIB));
-    let copies = site.copies(&[&one, &small]);
+    // The leader waits for `small` so long, and gives up `one`, without which nothing is committed, no sooner.
+    let copies = site.copies(&[&one, &small]).timeout(Duration::from_secs(8));
     let store = Arc::new(of(8 * MIB).replicated(&copies, &log_of(MIB / 4)).create(site.store(0)).unwrap());
     let put = |n: u32| {
-        store.put(&n.to_be_bytes(), &[7; 1000]).unwrap();
+        when_the_log_has_room(|| store.put(&n.to_be_bytes(), &[7; 1000]));
     };
     let why_full = (0..4000).find_map(|n| {
         put(n);
@@ -212,19 +224,21 @@ fn a_follower_without_room_is_given_up_and_begins_with_a_seed() {
 
     // Twice what the log holds: the leader gives it up. It is taken in again by itself, and learns what it lacks. There is room for all that is left.
     (count + 1..count + 500).for_each(put);
-    (100..count + 500).for_each(|n| store.delete(&n.to_be_bytes()).map(|_| ()).unwrap());
+    for n in 100..count + 500_u32 {
+        when_the_log_has_room(|| store.delete(&n.to_be_bytes()));
+    }
     await_that_fails(&small);
     assert!(small.has_failed() && !small.status().full && small.why_full().is_none());
 
     let steward = kv::Steward::serve(&store, "127.0.0.1:0", &trust()).unwrap();
     let seed = small.fetch_seed(&steward.address().to_string(), &|| false).unwrap();
     let small = small.begin_with(&seed).unwrap();
-    store.put(b"again", b"1").unwrap();
+    when_the_log_has_room(|| store.put(b"again", b"1"));
     await_that(&small, || small.store().get(b"again").unwrap().is_some());
     assert_eq!(all(small.store()), all(&store));
     assert!(small.why_full().is_none());
-    let status = store.leader_status().unwrap();
-    assert!(status.copies.iter().any(|copy| copy.live && copy.what == small.address()), "{:?}", store.copies());
+    let is_live = |copy: &kv::CopyStatus| copy.live && copy.what == small.address();
+    await_that(&small, || store.leader_status().unwrap().copies.iter().any(is_live));
 }
 
 /// The log is longer than the store may be.
