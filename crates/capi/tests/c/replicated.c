@@ -181,6 +181,7 @@ static void states(const char *dir, char **addresses)
 	OK(cairn_replicas_local(fewer, path));
 	OK(cairn_replicas_at(fewer, addresses[0]));
 	OK(cairn_replicas_secret(fewer, SECRET, sizeof SECRET));
+	OK(cairn_replicas_timeout(fewer, 60 * 1000 * 1000));
 	OK(cairn_log_open_replicated(fewer, &options, &log));
 	for (uint32_t n = 0; n < 3; n++) {
 		OK(cairn_log_replica(log, n, &id, &state, &through));
