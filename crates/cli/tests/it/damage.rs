@@ -167,7 +167,8 @@ fn follow(dir: &Path, line: &str, what: &str) -> &'static str {
     if run.err.contains("not closed cleanly\nnext: repeat it with --recover,") {
         run = cairn(dir, &format!("{line} --recover"));
     }
-    if run.code == 0 {
+    let is_damaged = run.code == 1 || run.err.contains("damaged");
+    if !is_damaged {
         return "none";
     }
     let said = format!("{}{}", run.out, run.err);
