@@ -72,6 +72,12 @@ impl Type {
         }
     }
 
+    /// As in Redis, where the distance from the largest value to one that is to be set overflows if that is far below: then it counts as too large.
+    fn as_compared(self, value: i128) -> i128 {
+        let max = self.range().1;
+        if self.bits < 64 && max - value > i64::MAX.into() { value + (1 << 64) } else { value }
+    }
+
     /// The value that the lowest bits are.
     fn of_bits(self, bits: u64) -> i128 {
         let value = i128::from(bits) & ((1 << self.bits) - 1);
@@ -225,7 +231,7 @@ fn apply(op: &Op, bytes: &mut [u8]) -> Option<i128> {
     let before = op.of.read(bytes, op.offset);
     let (value, answers_before) = match op.act {
         Act::Get => return Some(before),
-        Act::Set(value) if op.of.signed => (value.into(), true),
+        Act::Set(value) if op.of.signed => (op.of.as_compared(value.into()), true),
         Act::Set(value) => (i128::from(value as u64), true),
         Act::Add(value) => (before + i128::from(value), false),
     };
@@ -257,6 +263,14 @@ mod tests {
                     assert_eq!(of.fit(max + 1, Overflow::Wrap), Some(min));
                     assert_eq!(of.fit(min - 1, Overflow::Saturate), Some(min));
                     assert_eq!(of.fit(max + 1, Overflow::Fail), None);
+                    if signed {
+                        let set = |value| Op { act: Act::Set(value), of, offset: 0, overflow: Overflow::Saturate };
+                        let mut bytes = [0; 8];
+                        apply(&set(i64::MIN), &mut bytes);
+                        assert_eq!(of.read(&bytes, 0), if bits < 64 { max } else { min }, "far below, as in Redis");
+                        apply(&set(min.max(1 - (1 << 62)) as i64 - 1), &mut bytes);
+                        assert!(of.read(&bytes, 0) < 0, "{bits}");
+                    }
                 }
             }
         }
