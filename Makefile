@@ -3,7 +3,7 @@
 # `check` only reads; `fmt` and `fix` write. `test`, `check` and `crash` are the gate; what ends in `-long`, `fuzz`, `miri`, `tsan`, `demo`, `capi` and the tests of peers, fabric, RocksDB and virtual machines are not in it.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-peers setup-fabric test alone test-deep crash demo capi check package test-peers test-fabric test-rocksdb fmt fix fuzz test-vm crash-long kill-long every-long recovery-long churn-long object-long space-long bench-long histories-long sim-long soak-replicated miri tsan
+.PHONY: help setup setup-peers setup-fabric test alone test-deep crash demo capi check package test-peers test-fabric test-rocksdb fmt fix fuzz test-vm crash-long kill-long every-long recovery-long churn-long object-long space-long redis-long bench-long histories-long sim-long soak-replicated miri tsan
 
 SHELL := /bin/bash
 CARGO ?= cargo
@@ -136,6 +136,9 @@ object-long: ## One object of OBJECT_BYTES (1 GiB): written, rolled back, overwr
 space-long: ## Fill stores of 16 to 256 MiB with anything, and empty them in any way, with restarts and kills, on full disks too: SPACE_SEEDS=200
 	CAIRN_SPACE_MIB=256 CAIRN_SPACE_SEEDS=$(SPACE_SEEDS) $(CARGO) test --release --package cairn-kv --test it full:: -- --nocapture
 	CAIRN_SPACE_MIB=256 CAIRN_SPACE_SEEDS=$(SPACE_SEEDS) $(CARGO) test --release --package cairn-server --test it full:: -- --nocapture
+
+redis-long: setup ## A million random commands to `cairn serve` and to redis-server, whose answers must be the same, on stores and on heaps: some minutes
+	CAIRN_ROUNDS=1700 $(CARGO) test --package cairn-server --test it -- differential::replies_
 
 histories-long: ## Random transactions of 8 threads, checked for cycles and real time: TRANSACTIONS=4000000
 	CAIRN_TRANSACTIONS=$(TRANSACTIONS) $(CARGO) test --release --package cairn-kv --test it histories -- --nocapture
