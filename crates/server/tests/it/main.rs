@@ -20,6 +20,7 @@ mod first;
 mod full;
 mod group;
 mod heavy;
+mod held;
 mod http;
 mod kept;
 mod kill;

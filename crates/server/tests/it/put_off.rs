@@ -2,85 +2,13 @@
 
 use std::io::{BufRead, Read, Write};
 use std::net::TcpStream;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::SeqCst;
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
 
-use pmem::DomainChoice;
-use server::{Config, Server};
-
-use crate::support::{Client, Reply, Store, WAIT_LIMIT, request, scarce, start, told, until, usual};
+use crate::held::Held;
+use crate::support::{Client, Reply, Store, request, until};
 use crate::tracking::news;
 
 /// Bytes of a value that takes too long to write, or, three times, to read.
 const LONG: usize = 900_000;
-
-/// A server with one thread, whose gate the test can hold closed, and in which there is no room for the key `full`.
-struct Held {
-    server: Option<Server>,
-    holds: Arc<AtomicBool>,
-    entered: Receiver<()>,
-    release: Sender<()>,
-    _dir: tempfile::TempDir,
-}
-
-impl Held {
-    fn start(store: Store) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let domain = if store == Store::Slow { DomainChoice::File } else { DomainChoice::Emulated };
-        let engine = store.open(dir.path().join("store"), pmem::Options::new().domain(domain));
-        let ((enter, entered), (release, released)) = (channel(), channel::<()>());
-        let holds = Arc::new(AtomicBool::new(false));
-        let (hold, ends) = (Arc::clone(&holds), Mutex::new((enter, released)));
-        let at_commit = Box::new(move || {
-            if hold.swap(false, SeqCst) {
-                let (enter, released) = &*ends.lock().unwrap();
-                enter.send(()).unwrap();
-                released.recv_timeout(WAIT_LIMIT).unwrap();
-            }
-        });
-        let engine = told(scarce(engine, Box::new(|key, _, _| key.ends_with(b"full"))), at_commit);
-        let config = Config { threads: 1, memcached: vec!["127.0.0.1:0".parse().unwrap()], ..usual() };
-        Self { server: Some(start(None, config, engine)), holds, entered, release, _dir: dir }
-    }
-
-    fn client(&self) -> Client {
-        Client::to(self.server.as_ref().unwrap().redis()[0])
-    }
-
-    fn memcached(&self) -> TcpStream {
-        let stream = TcpStream::connect(self.server.as_ref().unwrap().memcached()[0]).unwrap();
-        stream.set_read_timeout(Some(WAIT_LIMIT)).unwrap();
-        stream
-    }
-
-    /// The gate is closed meanwhile: two databases exchange their numbers.
-    fn closed(&self, run: impl FnOnce()) {
-        let mut holder = self.client();
-        self.holds.store(true, SeqCst);
-        holder.send(b"SWAPDB 1 2\r\n");
-        self.entered.recv_timeout(WAIT_LIMIT).unwrap();
-        run();
-        self.release.send(()).unwrap();
-        assert_eq!(holder.reply(), Reply::ok());
-    }
-
-    /// The thread has looked at all that was sent: it looks at every connection in each round.
-    fn looked(&self) {
-        let mut client = self.client();
-        (0..100).for_each(|_| assert_eq!(client.say("PING"), Reply::Simple("PONG".to_owned())));
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        if let Some(server) = self.server.take() {
-            server.stop();
-            assert!(server.join().is_ok() || std::thread::panicking());
-        }
-    }
-}
 
 fn text(reply: Reply) -> String {
     let Reply::Bulk(text) = reply else { panic!("no text: {reply:?}") };

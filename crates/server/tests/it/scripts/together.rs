@@ -1,72 +1,25 @@
 //! Scripts that several connections have sent meanwhile are one transaction, and each has its own answer and its own end.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex};
+use crate::held::Held;
+use crate::support::{Client, Reply, Store, request, until};
 
-use pmem::DomainChoice;
-use server::{Config, Server};
-
-use crate::support::{Client, Reply, Store, WAIT_LIMIT, request, start, told, until, usual};
-
-/// A server with one thread, which the test can hold in a commit; and how many transactions have changed something.
-struct Held {
-    server: Option<Server>,
-    holds: Arc<AtomicBool>,
-    changed: Arc<AtomicUsize>,
-    entered: Receiver<()>,
-    release: Sender<()>,
-    _dir: tempfile::TempDir,
-}
-
-impl Held {
-    fn start() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let engine = Store::Kv.open(dir.path().join("store"), pmem::Options::new().domain(DomainChoice::Emulated));
-        let ((enter, entered), (release, released)) = (channel(), channel::<()>());
-        let (holds, changed) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
-        let (hold, count, ends) = (holds.clone(), changed.clone(), Mutex::new((enter, released)));
-        let at_commit = Box::new(move || {
-            count.fetch_add(1, SeqCst);
-            if hold.swap(false, SeqCst) {
-                let (enter, released) = &*ends.lock().unwrap();
-                enter.send(()).unwrap();
-                released.recv_timeout(WAIT_LIMIT).unwrap();
-            }
-        });
-        let server = start(None, Config { threads: 1, ..usual() }, told(engine, at_commit));
-        Self { server: Some(server), holds, changed, entered, release, _dir: dir }
-    }
-
-    /// A connection of which the thread knows.
-    fn client(&self) -> Client {
-        let mut client = Client::to(self.server.as_ref().unwrap().redis()[0]);
+/// Connections of which the thread knows.
+fn clients(held: &Held, count: usize) -> Vec<Client> {
+    let known = |mut client: Client| {
         assert_eq!(client.say("PING"), Reply::Simple("PONG".to_owned()));
         client
-    }
+    };
+    (0..count).map(|_| known(held.client())).collect()
+}
 
-    /// Each of these sends its script, and the thread finds them all at one time.
-    fn at_once(&self, clients: &mut [Client], script: impl Fn(usize) -> Vec<String>) {
-        let mut holder = self.client();
-        self.holds.store(true, SeqCst);
-        holder.send(b"SET held 1\r\n");
-        self.entered.recv_timeout(WAIT_LIMIT).unwrap();
+/// Each of these sends its script, and the thread finds them all at one time.
+fn at_once(held: &Held, clients: &mut [Client], script: impl Fn(usize) -> Vec<String>) {
+    held.during(b"SET held 1\r\n", || {
         for (at, client) in clients.iter_mut().enumerate() {
             let words = script(at);
             client.send(&request(&words.iter().map(String::as_str).collect::<Vec<_>>()));
         }
-        self.release.send(()).unwrap();
-        assert_eq!(holder.reply(), Reply::ok());
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        if let Some(server) = self.server.take() {
-            server.stop();
-            assert!(server.join().is_ok() || std::thread::panicking());
-        }
-    }
+    });
 }
 
 fn words(command: &str, script: &str, at: usize) -> Vec<String> {
@@ -134,16 +87,16 @@ fn heard(subscriber: &mut Client, expected: &[usize]) {
 
 #[test]
 fn those_that_have_come_meanwhile_are_one_transaction() {
-    let held = Held::start();
+    let held = Held::start(Store::Kv);
     let (mut other, mut subscriber) = (held.client(), held.client());
     other.say("SET fixed 1");
     subscriber.say("SUBSCRIBE news");
-    let mut clients: Vec<_> = (0..16).map(|_| held.client()).collect();
-    let before = held.changed.load(SeqCst);
-    held.at_once(&mut clients, mixed);
+    let mut clients = clients(&held, 16);
+    let before = held.changed();
+    at_once(&held, &mut clients, mixed);
     answered(&mut clients);
     // That of the client that held the thread, and theirs: one, where they do not take long.
-    let changed = held.changed.load(SeqCst) - before - 1;
+    let changed = held.changed() - before - 1;
     assert!(changed < 12, "each of 12 was one of its own");
     heard(&mut subscriber, &[0, 4, 8, 12]);
     assert_eq!(other.say("GET n"), Reply::text("12"));
@@ -154,13 +107,13 @@ fn those_that_have_come_meanwhile_are_one_transaction() {
 /// One of them takes long: the others are run without it, once.
 #[test]
 fn one_that_takes_long_leaves_the_others() {
-    let held = Held::start();
+    let held = Held::start(Store::Kv);
     let (mut other, mut subscriber) = (held.client(), held.client());
     other.say("SET fixed 1");
     other.say("CONFIG SET lua-time-limit 600000");
     subscriber.say("SUBSCRIBE news");
-    let mut clients: Vec<_> = (0..17).map(|_| held.client()).collect();
-    held.at_once(&mut clients, |at| match at {
+    let mut clients = clients(&held, 17);
+    at_once(&held, &mut clients, |at| match at {
         16 => words("EVAL", "redis.call('PUBLISH', 'news', 77) while true do end", at),
         _ => mixed(at),
     });
