@@ -63,25 +63,27 @@ impl Executor {
         run_at_once(&self.shared, &self.recorder, work);
     }
 
-    /// Runs jobs of several connections on this thread, until they are durable, and says how many: as one transaction those that fit into a short time, or each alone if that fails. `early`
-    /// is called with their connections' slots and their replies, if these do not wait. What takes too long for this thread is left as it is.
+    /// Runs the first of these jobs of several connections on this thread, until they are durable, and says how many: as one transaction those that fit into a short time; or one, if that
+    /// has failed: then each is `alone` from there on, so that no reply waits for all others. `early` is called with their connections' slots and their replies, if these do not wait. What
+    /// takes too long for this thread is left as it is.
     pub(crate) fn run_together(
         &self,
         jobs: &mut [(usize, Job)],
         writes: bool,
+        alone: &mut bool,
         early: &mut dyn FnMut(usize, &[u8]),
     ) -> usize {
-        if let Some(ran) = self.try_together(jobs, writes, early) {
+        if !*alone && let Some(ran) = self.try_together(jobs, writes, early) {
             return ran;
         }
-        for (_, job) in &mut *jobs {
-            if job.is_heavy() {
-                job.put_off(PutOff::TakesLong);
-            } else {
-                self.run_now(job);
-            }
+        *alone = true;
+        let Some((_, job)) = jobs.first_mut() else { return 0 };
+        if job.is_heavy() {
+            job.put_off(PutOff::TakesLong);
+        } else {
+            self.run_now(job);
         }
-        jobs.len()
+        1
     }
 
     fn try_together(
@@ -110,7 +112,7 @@ impl Executor {
                 job.prefetched = true;
                 attempt_inside(shared, job, tx, &inside, None)?;
                 ran += 1;
-                // The others' replies wait for no more than that.
+                // The replies of these wait for no more behind that.
                 if watch.nanos() > TOGETHER {
                     break;
                 }

@@ -230,6 +230,8 @@ fn counts_now(shared: &Arc<Shared>) -> bool {
     }
     if counted.ended == counted.begun {
         counted.begun += 1;
+        // Where it is not run it ends at once.
+        drop(counted);
         let counting = Counting(shared.clone());
         tokio::task::spawn_blocking(move || {
             let shared = &counting.0;
@@ -274,7 +276,7 @@ pub(crate) fn is_counted(shared: &Shared, asked: &mut Option<u64>) -> bool {
 }
 
 /// For `INFO` within a transaction, which cannot be asked again: keys are told as they were counted last. Where they never were, and are not few, it waits for the first count, on a
-/// thread that serves no connections; so many nanoseconds.
+/// thread that serves no connections. The nanoseconds that it has waited.
 pub(crate) fn count_within(shared: &Shared) -> Result<u64> {
     let Some(shared) = shared.itself.upgrade() else { return Ok(0) };
     if counts_now(&shared) || shared.counted.lock().is_known {

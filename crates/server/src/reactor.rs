@@ -25,7 +25,7 @@ use tokio::io::AsyncWriteExt;
 pub(crate) use self::desk::Desk;
 use self::desk::{Came, ConnSlot, Entry, Way};
 use crate::clock::now;
-use crate::command::Run;
+use crate::command::Command;
 use crate::connection::{self, Found, REPLY};
 use crate::form::flag;
 use crate::io::{AT_ONCE, write};
@@ -48,8 +48,11 @@ const ALONE_BYTES: usize = 64 << 10;
 /// What a connection has come with.
 enum Asked {
     Nothing,
-    /// Requests on data, and whether they write.
-    Plain(bool),
+    /// Requests on data, or one script; and whether they write.
+    Plain {
+        writes: bool,
+        is_script: bool,
+    },
     Other(Found),
     Gone,
 }
@@ -134,7 +137,7 @@ impl Reactor {
             match self.take_in(at) {
                 Asked::Nothing => {}
                 Asked::Gone => self.leave(at),
-                Asked::Plain(writes) => self.join(at, writes, cx),
+                Asked::Plain { writes, is_script } => self.join(at, writes, is_script, cx),
                 Asked::Other(found) => self.go_on(at, Rest { found, from: 0, written: 0, began: self.began }, cx),
             }
             if let Some(Entry::Taken(slot)) = self.entries.get_mut(at) {
@@ -313,12 +316,12 @@ impl Reactor {
         if !plain || !is_script && connection::together(parts, 0) < parts.batch.len() {
             return Asked::Other(found);
         }
-        let writes = if is_script { flag::WRITE | flag::MAY_WRITE } else { flag::WRITE };
-        Asked::Plain(parts.commands.iter().flatten().any(|(_, command)| command.is(writes)))
+        let writes = |(_, command): &(usize, &Command)| command.is(flag::WRITE | flag::MAY_WRITE);
+        Asked::Plain { writes: parts.commands.iter().flatten().any(writes), is_script }
     }
 
     /// Requests on data, or a script: with those of others, or alone if they are many.
-    fn join(&mut self, at: usize, writes: bool, cx: &mut Context<'_>) {
+    fn join(&mut self, at: usize, writes: bool, is_script: bool, cx: &mut Context<'_>) {
         if writes && self.under_way.is_none() {
             self.under_way = self.thread.shared.pauses.enter();
         }
@@ -331,8 +334,6 @@ impl Reactor {
             return self.go_on(at, Rest { found, from: 0, written: 0, began: self.began }, cx);
         }
         let (requests, bytes) = (parts.batch.len(), parts.input.len());
-        // Nothing else has come here with one.
-        let is_script = parts.commands.iter().flatten().any(|(_, command)| matches!(command.run, Run::Script(_)));
         let mut job = if is_script { Job::script(parts, 0) } else { Job::batch(parts, 0..requests) };
         let most = TOGETHER_BYTES.min(self.thread.shared.engine.together_max());
         if requests > ALONE || bytes > ALONE_BYTES.min(most) {
@@ -364,10 +365,10 @@ impl Reactor {
         if group.jobs.is_empty() {
             return;
         }
-        let thread = self.thread.clone();
+        let (thread, mut alone) = (self.thread.clone(), false);
         while !group.jobs.is_empty() {
             let began = thread.tick();
-            let ran = thread.executor.run_together(&mut group.jobs, writes, &mut |at, reply| {
+            let ran = thread.executor.run_together(&mut group.jobs, writes, &mut alone, &mut |at, reply| {
                 if let Some(Entry::Taken(slot)) = self.entries.get_mut(at) {
                     drop(slot.line.write_now(reply));
                 }

@@ -244,16 +244,6 @@ impl Long {
     }
 }
 
-impl Running {
-    /// So many nanoseconds more are no time of a script.
-    pub(crate) fn has_waited(&mut self, nanos: u64) {
-        self.waited += nanos;
-        if let Some(long) = &self.long {
-            long.has_waited(nanos);
-        }
-    }
-}
-
 impl Drop for Long {
     fn drop(&mut self) {
         self.longs.fetch_sub(1, SeqCst);
@@ -283,6 +273,14 @@ pub(crate) struct Running {
 }
 
 impl Running {
+    /// So many nanoseconds more are no time of a script.
+    pub(crate) fn has_waited(&mut self, nanos: u64) {
+        self.waited += nanos;
+        if let Some(long) = &self.long {
+            long.has_waited(nanos);
+        }
+    }
+
     /// The transaction begins, or begins again.
     pub(crate) fn begin(&mut self) {
         (self.leaves, self.began, self.passed, self.waited) = (false, None, 0, 0);

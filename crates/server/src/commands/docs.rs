@@ -238,7 +238,7 @@ fn write(doc: &Doc, reply: &mut Reply) -> Outcome {
 
 // ---- INFO -------------------------------------------------------------------------------------------------------
 
-/// What `COMMAND INFO` says of names, or of two with a bar between them.
+/// What `COMMAND INFO` says of names: `a`, or `a|b`.
 pub(super) fn infos<'n>(names: impl ExactSizeIterator<Item = &'n [u8]>, reply: &mut Reply) -> Outcome {
     reply.array(names.len());
     for name in names {

@@ -52,7 +52,7 @@ pub(super) fn check<'b>(c: &Context<'_>, mut names: impl Iterator<Item = &'b [u8
     if names.all(|name| fits(c, name)) { Ok(()) } else { Err("ERR field or member is too long".into()) }
 }
 
-/// As [`Context::prefetch`], for names: a leaf that holds several of them is looked for once for each, and read by all.
+/// As [`Context::prefetch`], for names.
 pub(super) fn prefetch(c: &Context<'_>, head: &Head, names: &[&[u8]]) {
     if names.len() > 1 {
         let slots: Vec<_> = names.iter().filter(|name| fits(c, name)).map(|name| slot(c, head, name)).collect();

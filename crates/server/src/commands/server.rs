@@ -425,7 +425,7 @@ fn is_wanted(args: &Arguments<'_>, section: &str) -> bool {
     args.len() == 1 || args.from(1).any(|arg| is(arg, section) || every(arg))
 }
 
-/// Waits until keys are counted: in a transaction, or a script, it does not.
+/// Waits until keys are counted: in a transaction, or a script, only for the first count there is.
 pub(super) static INFO: Command = Command {
     form: Form { name: "info", arity: -1, flags: DANGEROUS, keys: KeysAt::None },
     run: Run::Await(|s, args, asked, reply| {

@@ -2,11 +2,14 @@
 
 use std::rc::Rc;
 
-use mlua::{Lua, LuaString, MultiValue, Table, Value};
+use mlua::{Function, Lua, LuaString, MultiValue, Table, Value};
 
 use super::args::{Answer, Args, Fail, Raised, add};
 use super::state::State;
 use crate::sha::{hex, sha1};
+
+/// `redis.call`, `redis.pcall` and `redis.acl_check_cmd` of a script that runs. They are functions in Rust: the place in a script that has called one is where it is told to have gone wrong.
+pub(super) type Commands = [Function; 3];
 
 /// What is there while a library is loaded, too: levels of the log, the version, and the log.
 pub(super) fn always(lua: &Lua) -> mlua::Result<Table> {

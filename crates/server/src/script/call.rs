@@ -181,8 +181,7 @@ impl<'c, 'e> Caller<'c, 'e> {
         let (db, writes) = (self.env.session.db, command.is(flag::WRITE));
         let waited = self.env.session.script.waited;
         let ran = dispatch::run(command, &args, self.env, &mut self.reply);
-        let more = self.env.session.script.waited - waited;
-        self.state.waited.set(self.state.waited.get() + more);
+        self.state.has_waited(self.env.session.script.waited - waited);
         note_line(&mut *self.env.session, command, &args);
         match ran {
             Ok(()) if self.reply.len() > MEMORY && writes => self.end(no_room()),

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use mlua::{Lua, Table, Value};
 
-use super::api::{self, failed};
+use super::api::{self, Commands, failed};
 use super::args::{Answer, Args, add};
 use super::compiled::{compiled, keep};
 use crate::functions::{self, BAD_NAME, FLAGS};
@@ -60,7 +60,7 @@ impl Libraries {
         function: &mlua::Function,
         keys: Table,
         args: Table,
-        commands: [mlua::Function; 3],
+        commands: Commands,
     ) -> mlua::Result<(bool, Value)> {
         let [call, pcall, may] = commands;
         self.run.call((function, keys, args, call, pcall, may))

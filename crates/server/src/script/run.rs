@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use mlua::{Function, HookTriggers, Lua, LuaOptions, LuaString, StdLib, Table, Value, VmState};
 
+use super::api::Commands;
 use super::args::{Raised, add};
 use super::compiled::{compiled, keep};
 use super::libraries::{self, Libraries};
@@ -21,9 +22,6 @@ const NAME: usize = 1024;
 const KEPT: usize = 16 << 20;
 /// Instructions between two looks at the clock.
 const INSTRUCTIONS: u32 = 250;
-
-/// `redis.call`, `redis.pcall` and `redis.acl_check_cmd` of a script that runs. They are functions in Rust: the place in a script that has called one is where it is told to have gone wrong.
-pub(super) type Commands = [Function; 3];
 
 /// An interpreter with the sandbox.
 pub(super) struct Interpreter {

@@ -121,6 +121,14 @@ impl State {
         self.check()
     }
 
+    /// So many nanoseconds more are none of its time.
+    pub(super) fn has_waited(&self, nanos: u64) {
+        self.waited.set(self.waited.get() + nanos);
+        if self.long.borrow().is_some() {
+            self.budget.set(self.budget.get().saturating_add(nanos));
+        }
+    }
+
     /// What counts: of one that runs long all of it, so that it ends.
     fn spent(&self, began: Watch) -> u64 {
         let waited = if self.long.borrow().is_some() { 0 } else { self.waited.get().min(WAITED) };

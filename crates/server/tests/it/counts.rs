@@ -47,13 +47,6 @@ fn keys_are_counted_when_a_client_asks() {
     }
 }
 
-/// How often something was run on a thread that serves no connections.
-fn runs_apart(client: &mut Client) -> u64 {
-    let Reply::Bulk(text) = client.say("INFO stats") else { panic!("no text") };
-    let text = String::from_utf8(text).unwrap();
-    text.lines().find_map(|line| line.strip_prefix("cairn_runs_apart:")).unwrap().parse().unwrap()
-}
-
 /// A transaction, or a script, that asks first: others do not wait for the count.
 #[test]
 fn keys_that_were_not_counted_before_are_counted_on_another_thread() {
@@ -73,11 +66,11 @@ fn keys_that_were_not_counted_before_are_counted_on_another_thread() {
         let running = Running::start(DomainChoice::Emulated);
         let mut client = running.client();
         load(&mut client, 0..20_000);
-        let before = runs_apart(&mut client);
+        let before = client.runs_apart();
         assert_eq!(ask(&mut client), 20_000, "{at}");
-        assert_eq!(runs_apart(&mut client), before + 1, "{at}");
+        assert_eq!(client.runs_apart(), before + 1, "{at}");
         // It is known now, and told at once.
-        assert_eq!((ask(&mut client), runs_apart(&mut client)), (20_000, before + 1), "{at}");
+        assert_eq!((ask(&mut client), client.runs_apart()), (20_000, before + 1), "{at}");
         // A heap's transactions hold locks that the count may wait for: they are told what is known, and soon that is all.
         let running = Running::tree();
         let mut client = running.client();

@@ -165,11 +165,6 @@ fn text(reply: Reply) -> String {
     }
 }
 
-fn runs_apart(client: &mut Client) -> u64 {
-    let all = text(client.say("INFO stats"));
-    all.lines().find_map(|line| line.strip_prefix("cairn_runs_apart:")).unwrap().parse().unwrap()
-}
-
 fn names(count: usize) -> impl Iterator<Item = String> {
     (0..count).map(|n| format!("m{n}"))
 }
@@ -287,9 +282,9 @@ fn what_takes_long_leaves_the_thread_that_serves() {
         let requests: Vec<&str> = line.split("; ").collect();
         let (last, first) = requests.split_last().unwrap();
         first.iter().for_each(|line| drop(filled.ask(line)));
-        let before = runs_apart(&mut other);
+        let before = other.runs_apart();
         filled.ask(last);
-        if runs_apart(&mut other) == before {
+        if other.runs_apart() == before {
             stayed.push(line);
         }
         asked.insert(last.split(' ').next().unwrap().to_ascii_lowercase());

@@ -60,12 +60,22 @@ impl Held {
     /// A transaction of another client is about to be committed meanwhile.
     pub fn during(&self, request: &[u8], run: impl FnOnce()) {
         let mut holder = self.client();
-        self.holds.store(true, SeqCst);
+        self.hold_next();
         holder.send(request);
+        self.held(run);
+        assert_eq!(holder.reply(), Reply::ok());
+    }
+
+    /// The next transaction that has changed something is held before it is committed,
+    pub fn hold_next(&self) {
+        self.holds.store(true, SeqCst);
+    }
+
+    /// and is meanwhile.
+    pub fn held(&self, run: impl FnOnce()) {
         self.entered.recv_timeout(WAIT_LIMIT).unwrap();
         run();
         self.release.send(()).unwrap();
-        assert_eq!(holder.reply(), Reply::ok());
     }
 
     /// The gate is closed meanwhile: two databases exchange their numbers.

@@ -15,11 +15,6 @@ fn text(reply: Reply) -> String {
     String::from_utf8(text).unwrap()
 }
 
-fn runs_apart(client: &mut Client) -> u64 {
-    let all = text(client.say("INFO stats"));
-    all.lines().find_map(|line| line.strip_prefix("cairn_runs_apart:")).unwrap().parse().unwrap()
-}
-
 /// So many keys, of which the first is `k0`.
 fn fill(client: &mut Client, keys: usize) {
     for from in (0..keys).step_by(500) {
@@ -85,11 +80,11 @@ fn changes_are_told_when_they_are_made() {
     news(&mut reader);
     news(&mut broad);
     // Known keys of an attempt that was given up.
-    let before = runs_apart(&mut writer);
+    let before = writer.runs_apart();
     let names: Vec<String> = (0..12_000).map(|n| format!("k{n}")).collect();
     let words: Vec<&str> = std::iter::once("MSET").chain(names.iter().flat_map(|name| [&name[..], "v"])).collect();
     assert_eq!(writer.ask(&words), Reply::ok());
-    assert_eq!(runs_apart(&mut writer), before + 1);
+    assert_eq!(writer.runs_apart(), before + 1);
     assert_eq!(news(&mut broad), [Reply::Array(vec![Reply::text("k0")])]);
 }
 
@@ -102,9 +97,9 @@ fn moments_of_expiry_take_time_to_be_looked_up() {
     let names: Vec<String> = (0..3000).map(|n| format!("k{n}")).collect();
     let words: Vec<&str> = std::iter::once("MGET").chain(names.iter().map(String::as_str)).collect();
     let runs = |client: &mut Client, other: &mut Client| {
-        let before = runs_apart(other);
+        let before = other.runs_apart();
         assert_eq!(client.ask(&words), Reply::Array(vec![Reply::text("v"); 3000]));
-        runs_apart(other) - before
+        other.runs_apart() - before
     };
     assert_eq!(runs(&mut client, &mut other), 0);
     client.say("HELLO 3");
@@ -122,9 +117,9 @@ fn what_was_watched_takes_time_to_be_looked_up() {
         let words: Vec<&str> = std::iter::once("WATCH").chain(names.iter().map(String::as_str)).collect();
         assert_eq!(client.ask(&words), Reply::ok());
         (0..swaps).for_each(|_| assert_eq!(other.say("SWAPDB 0 1"), Reply::ok()));
-        let before = runs_apart(&mut other);
+        let before = other.runs_apart();
         assert_eq!(exec(&mut client, &["PING"]), [Reply::Simple("PONG".to_owned())]);
-        runs_apart(&mut other) - before
+        other.runs_apart() - before
     };
     assert_eq!([runs(3000, 0), runs(6000, 0), runs(1000, 20), runs(3000, 20)], [0, 1, 0, 1]);
 }
@@ -142,12 +137,12 @@ fn what_acts_at_once_is_not_done_again() {
         });
         waits.send(b"BLPOP list 0\r\n");
         until("it waits", || text(client.say("INFO clients")).contains("blocked_clients:1\r\n"));
-        let before = runs_apart(&mut client);
+        let before = client.runs_apart();
         let lines =
             [format!("CLIENT UNBLOCK {waits_id}"), format!("CLIENT KILL ID {killed_id}"), "CLIENT UNBLOCK x".into()];
         let lines: Vec<&str> = lines.iter().map(String::as_str).chain(["DBSIZE", "KEYS *"]).collect();
         let answers = exec(&mut client, &lines);
-        assert!(runs_apart(&mut client) > before, "{store:?}");
+        assert!(client.runs_apart() > before, "{store:?}");
         assert_eq!(answers[..2], [Reply::Int(1), Reply::Int(1)], "{store:?}");
         assert_eq!(
             (answers[2].error(), &answers[3]),
@@ -187,9 +182,9 @@ fn in_a_full_store_only_what_writes_stays() {
         || memcached_says(&mut memcached, &format!("set long 0 0 {LONG}\r\n{}\r\n", "x".repeat(LONG)), "STORED\r\n");
     fill(&mut client, 12_000);
     let mut runs = |run: &mut dyn FnMut(&mut Client)| {
-        let before = runs_apart(&mut client);
+        let before = client.runs_apart();
         run(&mut client);
-        runs_apart(&mut client) - before
+        client.runs_apart() - before
     };
     let reads = &mut |client: &mut Client| assert!(matches!(&exec(client, &["KEYS *"])[0], Reply::Array(_)));
     let writes = &mut |client: &mut Client| assert_eq!(exec(client, &["KEYS *", "SET a 1"])[1], Reply::ok());
@@ -217,7 +212,7 @@ fn what_takes_long_of_memcached_is_answered_in_its_place() {
         let set = format!("set long 0 0 {long}\r\n{value}\r\n");
         memcached_says(&mut memcached, &set, "STORED\r\n");
         memcached_says(&mut memcached, "set n 0 0 1\r\n0\r\n", "STORED\r\n");
-        let before = runs_apart(&mut client);
+        let before = client.runs_apart();
         let names = " long".repeat(reads);
         let values = format!("VALUE long 0 {long}\r\n{value}\r\n").repeat(reads);
         memcached_says(
@@ -225,15 +220,15 @@ fn what_takes_long_of_memcached_is_answered_in_its_place() {
             &format!("incr n 1\r\nget{names}\r\nincr n 1\r\nget n\r\nincr n 1\r\n"),
             &format!("1\r\n{values}END\r\n2\r\nVALUE n 0 1\r\n2\r\nEND\r\n3\r\n"),
         );
-        assert!(runs_apart(&mut client) > before, "{store:?}");
-        let before = runs_apart(&mut client);
+        assert!(client.runs_apart() > before, "{store:?}");
+        let before = client.runs_apart();
         let sets = set.repeat(3);
         memcached_says(
             &mut memcached,
             &format!("incr n 1\r\n{sets}incr n 1\r\nincr n 1\r\n"),
             "4\r\nSTORED\r\nSTORED\r\nSTORED\r\n5\r\n6\r\n",
         );
-        assert!(store == Store::Tree || runs_apart(&mut client) > before, "{store:?}");
+        assert!(store == Store::Tree || client.runs_apart() > before, "{store:?}");
     }
 }
 

@@ -389,6 +389,13 @@ impl Client {
         })
     }
 
+    /// How often the server has run something on a thread that serves no connections.
+    pub fn runs_apart(&mut self) -> u64 {
+        let Reply::Bulk(text) = self.say("INFO stats") else { panic!("no text") };
+        let text = String::from_utf8(text).unwrap();
+        text.lines().find_map(|line| line.strip_prefix("cairn_runs_apart:")).unwrap().parse().unwrap()
+    }
+
     /// Whether the other side has closed.
     pub fn has_ended(&mut self) -> bool {
         matches!(self.0.fill_buf(), Ok([]) | Err(_))

@@ -59,7 +59,7 @@ fn asking_within(asks: mpsc::Sender<Asked>, limit: Duration) -> Box<Transfer> {
 /// A request that was not answered in time; [`next`] may have dropped it for that.
 fn late(limit: Duration) -> String {
     format!(
-        "it has not begun within {limit:?}, as another failover is under way or etcd does not answer, and leads on; see what `cairn group status` says, and ask again"
+        "it has not begun within {limit:?}, as another failover is under way or etcd does not answer; see what `cairn group status` says, and ask again"
     )
 }
 
@@ -102,6 +102,7 @@ pub fn begun(
     let name = begun.ok()?;
     if !group.commit_failover() {
         // A client has called it off while etcd was asked, and was told so.
+        note!("cairn: a failover was called off, this machine leads on");
         drop(machine.members.expect_any(&name)); // else that ends by itself
         return None;
     }
@@ -173,12 +174,12 @@ mod tests {
         asking_within(asks.clone(), Duration::ZERO)("one:7400").unwrap_err();
         std::thread::scope(|scope| {
             let two = scope.spawn(|| asking_within(asks, Duration::from_secs(60))("two:7400"));
-            let taken = loop {
-                match next(&asked) {
-                    Some(taken) => break taken,
-                    None => std::thread::yield_now(),
-                }
-            };
+            let mut taken = None;
+            while taken.is_none() && !two.is_finished() {
+                taken = next(&asked);
+                std::thread::yield_now();
+            }
+            let taken = taken.expect("the request that is waited for is dropped");
             assert_eq!(taken.address, "two:7400");
             taken.answer.send(Ok(())).unwrap();
             two.join().unwrap().unwrap();

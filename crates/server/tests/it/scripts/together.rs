@@ -92,16 +92,23 @@ fn those_that_have_come_meanwhile_are_one_transaction() {
     other.say("SET fixed 1");
     subscriber.say("SUBSCRIBE news");
     let mut clients = clients(&held, 16);
-    let before = held.changed();
-    at_once(&held, &mut clients, mixed);
-    answered(&mut clients);
-    // That of the client that held the thread, and theirs: one, where they do not take long.
-    let changed = held.changed() - before - 1;
-    assert!(changed < 12, "each of 12 was one of its own");
-    heard(&mut subscriber, &[0, 4, 8, 12]);
-    assert_eq!(other.say("GET n"), Reply::text("12"));
-    other.say("PUBLISH news 99");
-    heard(&mut subscriber, &[99]);
+    let is_shared = |_| {
+        let before = held.changed();
+        at_once(&held, &mut clients, mixed);
+        answered(&mut clients);
+        heard(&mut subscriber, &[0, 4, 8, 12]);
+        assert_eq!(other.say("GET n"), Reply::text("12"));
+        other.say("PUBLISH news 99");
+        heard(&mut subscriber, &[99]);
+        other.say("DEL n");
+        other.say("SELECT 3");
+        other.say("DEL in3");
+        other.say("SELECT 0");
+        // Besides that of the client that held the thread, and these three.
+        held.changed() - before - 3 < 12
+    };
+    // Where their thread does not run for some milliseconds each is one of its own: on a busy machine now and then.
+    assert!((0..100).any(is_shared), "each of 12 is always one of its own");
 }
 
 /// One of them takes long: the others are run without it, once.
@@ -124,4 +131,25 @@ fn one_that_takes_long_leaves_the_others() {
     assert!(clients[16].reply().error().contains("SCRIPT KILL"));
     other.say("PUBLISH news 99");
     heard(&mut subscriber, &[99]);
+}
+
+/// Where each is run alone, as one of them takes long, none waits for the answer of those behind it.
+#[test]
+fn those_that_are_run_alone_are_answered_one_by_one() {
+    let held = Held::start(Store::Kv);
+    let mut other = held.client();
+    other.say("CONFIG SET lua-time-limit 600000");
+    let mut clients = clients(&held, 3);
+    let scripts = ["while true do end", "return 1", "return redis.call('INCR', 'n')"];
+    held.during(b"SET held 1\r\n", || {
+        for (client, script) in clients.iter_mut().zip(scripts) {
+            client.send(&request(&["EVAL", script, "0"]));
+        }
+        held.hold_next();
+    });
+    let [long, first, second] = &mut clients[..] else { panic!("three") };
+    held.held(|| assert_eq!(first.reply(), Reply::Int(1)));
+    assert_eq!(second.reply(), Reply::Int(1));
+    until("it can be killed", || other.say("SCRIPT KILL") == Reply::ok());
+    assert!(long.reply().error().contains("SCRIPT KILL"));
 }
