@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::context::{Context, Looks};
 use crate::engine::Tx;
 use crate::form::{Catalogue, Form, streams};
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, SYNTAX};
 use crate::reply::Reply;
 use crate::request::Arguments;
 use crate::session::Session;
@@ -61,14 +61,24 @@ pub(crate) enum Run {
 pub(crate) enum Timeout {
     First,
     Last,
+    /// The last one, which is looked at behind the two ends of lists before it.
+    BehindEnds,
 }
 
 impl Timeout {
     /// How long that is; for ever if it is 0.
     pub(crate) fn limit(self, args: &Arguments<'_>) -> Result<Option<Duration>, &'static str> {
-        seconds(args.get(if self == Self::First { 1 } else { args.len() - 1 }))
+        let last = args.len() - 1;
+        let is_end = |end: &[u8]| [&b"left"[..], b"right"].iter().any(|name| end.eq_ignore_ascii_case(name));
+        if self == Self::BehindEnds && !(is_end(args.get(last - 2)) && is_end(args.get(last - 1))) {
+            return Err(SYNTAX);
+        }
+        seconds(args.get(if self == Self::First { 1 } else { last }))
     }
 }
+
+/// No client waits for longer, whatever it says: 136 years.
+const LONGEST: Duration = Duration::from_secs(u32::MAX as u64);
 
 fn seconds(text: &[u8]) -> Result<Option<Duration>, &'static str> {
     let number = crate::numbers::float(text).ok().filter(|number| number.is_finite());
@@ -76,11 +86,13 @@ fn seconds(text: &[u8]) -> Result<Option<Duration>, &'static str> {
     if number < 0.0 {
         return Err("ERR timeout is negative");
     }
-    let duration = Duration::try_from_secs_f64(number).map_err(|_| "ERR timeout is out of range")?;
-    if duration > Duration::from_secs(u32::MAX.into()) {
-        return Err("ERR timeout is out of range");
+    // As many milliseconds as Redis can count.
+    let out_of_range = "ERR timeout is out of range";
+    if number * 1000.0 >= i64::MAX as f64 {
+        return Err(out_of_range);
     }
-    Ok((number > 0.0).then_some(duration))
+    let duration = Duration::try_from_secs_f64(number).map_err(|_| out_of_range)?;
+    Ok((number > 0.0).then_some(duration.min(LONGEST)))
 }
 
 /// Answers with what there is; with nothing only if it is to be asked again, and its time is [not over](Asked::is_over).

@@ -288,16 +288,23 @@ impl Job {
         tx.prefetch(&keys);
     }
 
-    /// Counts what was run.
-    pub(crate) fn count(&self) {
-        let session = &self.parts.session;
-        let recorder = &session.recorder;
-        recorder.commands.add((self.done - self.from) as u64);
-        recorder.errors.add(self.errors);
+    /// Counts what came of what was run.
+    pub(crate) fn count_outcome(&mut self) {
+        let refused = std::mem::take(&mut self.parts.session.script.refused);
+        let recorder = &self.parts.session.recorder;
+        recorder.errors.add(self.errors + refused);
         if !self.writes() {
             recorder.hits.add(self.looks.0);
             recorder.misses.add(self.looks.1);
         }
+    }
+
+    /// Counts what was run.
+    pub(crate) fn count(&mut self) {
+        self.count_outcome();
+        let session = &self.parts.session;
+        let recorder = &session.recorder;
+        recorder.commands.add((self.done - self.from) as u64);
         let mut last = None;
         for (number, _) in self.parts.commands[self.from..self.done].iter().flatten() {
             recorder.calls[*number].add(1);

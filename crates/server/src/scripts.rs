@@ -263,6 +263,8 @@ pub(crate) struct Running {
     pub(crate) passed: usize,
     /// Nanoseconds that they have waited for locks.
     pub(crate) waited: u64,
+    /// Commands of theirs that were refused.
+    pub(crate) refused: u64,
     /// Keys as they are in the store, at which a client may wait.
     pub(crate) woken: BTreeSet<Vec<u8>>,
     /// The number of the transaction's request that runs; and lines about commands of scripts, with the numbers of these, for clients that monitor.
@@ -284,7 +286,7 @@ impl Running {
     /// The transaction begins, or begins again.
     pub(crate) fn begin(&mut self) {
         (self.leaves, self.began, self.passed, self.waited) = (false, None, 0, 0);
-        (self.request, self.lines_bytes) = (0, 0);
+        (self.refused, self.request, self.lines_bytes) = (0, 0, 0);
         if !self.lines.is_empty() {
             self.lines = Vec::new();
         }

@@ -7,7 +7,7 @@ use crate::data::Kind;
 use crate::request::Arguments;
 
 pub(super) const COMMANDS: &[Command] = &[
-    block("blmove", 6, LIST, KeysAt::Range(1, 2, 1), Timeout::Last, blmove),
+    block("blmove", 6, LIST, KeysAt::Range(1, 2, 1), Timeout::BehindEnds, blmove),
     block("blmpop", -5, LIST, KeysAt::Counted(2), Timeout::First, blmpop),
     block("blpop", -3, LIST, KeysAt::Range(1, -2, 1), Timeout::Last, blpop),
     block("brpop", -3, LIST, KeysAt::Range(1, -2, 1), Timeout::Last, brpop),

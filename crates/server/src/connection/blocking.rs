@@ -66,6 +66,7 @@ pub(super) async fn wait(
         let found = !NOTHING.contains(&job.parts.reply.bytes().get(mark..).unwrap_or_default());
         if found {
             job.wake(); // it may have put something elsewhere; one that found nothing would wake itself
+            job.count_outcome();
         } else {
             job.tell();
         }
@@ -127,8 +128,12 @@ pub(super) async fn read(
         let mark = parts.mark;
         let mut job = thread.executor.run(Job::batch(parts, at..at + 1)).await;
         job.tell();
+        let found = !NOTHING.contains(&job.parts.reply.bytes().get(mark..).unwrap_or_default());
+        if found {
+            job.count_outcome();
+        }
         parts = job.parts;
-        if !NOTHING.contains(&parts.reply.bytes().get(mark..).unwrap_or_default()) {
+        if found {
             break;
         }
         parts.session.waited = true;

@@ -139,6 +139,7 @@ async fn alone(
         Run::Data(_) | Run::Read(_) => {
             let mut job = thread.executor.run(Job::batch(parts, at..at + 1)).await;
             job.wake();
+            job.count_outcome();
             job.parts
         }
         Run::Session(run) => {
@@ -153,6 +154,7 @@ async fn alone(
         Run::Script(_) => {
             let mut job = thread.executor.run(Job::script(parts, at)).await;
             job.wake();
+            job.count_outcome();
             job.parts.session.publish_deferred();
             job.parts
         }

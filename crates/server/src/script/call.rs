@@ -160,17 +160,19 @@ impl<'c, 'e> Caller<'c, 'e> {
     pub(super) fn call(&mut self, lua: &Lua, values: &MultiValue) -> mlua::Result<Result<Value, Vec<u8>>> {
         self.state.go_on()?;
         let refused = |text: &str| Ok(Err(text.as_bytes().to_vec()));
-        if let Err(text) = self.read(values) {
-            return refused(text);
-        }
-        let args = self.batch.arguments(0, &[]);
-        let Some((number, command)) = self.env.commands.find(args.get(0)) else {
-            return refused(UNKNOWN);
+        let found = match self.read(values) {
+            Ok(()) => self.env.commands.find(self.batch.arguments(0, &[]).get(0)).ok_or(UNKNOWN),
+            Err(text) => Err(text),
         };
-        if let Some(text) = self.refusal(number, command, &args) {
-            self.env.session.recorder.errors.add(1);
-            return refused(text);
-        }
+        let args = self.batch.arguments(0, &[]);
+        let found = found.and_then(|found| self.refusal(found.0, found.1, &args).map_or(Ok(found), Err));
+        let command = match found {
+            Ok((_, command)) => command,
+            Err(text) => {
+                self.env.session.script.refused += 1;
+                return refused(text);
+            }
+        };
         if matches!(command.name, "publish" | "spublish")
             && let Err(text) = self.state.pass(args.from(0).map(|arg| arg.len() + VALUE).sum())
         {

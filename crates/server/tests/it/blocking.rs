@@ -173,6 +173,13 @@ fn waiting_ends_in_time_and_errors_come_at_once() {
     assert_eq!(client.say("BLMOVE none to LEFT RIGHT 0.05"), Reply::Null);
     assert!(client.say("BLPOP none -1").error().starts_with("ERR timeout is negative"));
     assert!(client.say("BLPOP none x").error().starts_with("ERR timeout is not a float"));
+    // Which one comes first is as with Redis.
+    assert_eq!(client.say("BLMOVE none to LEFT MIDDLE x").error(), "ERR syntax error");
+    assert!(client.say("BLMOVE none to left right x").error().starts_with("ERR timeout is not a float"));
+    assert!(client.say("BLMPOP x 1 none MIDDLE").error().starts_with("ERR timeout is not a float"));
+    assert!(client.say("BLPOP none 1e16").error().starts_with("ERR timeout is"));
+    client.say("RPUSH there x");
+    assert_eq!(client.say("BLPOP there 9e15"), texts(&["there", "x"]));
     client.say("SET text 1");
     assert!(client.say("BLPOP text 0").error().starts_with("WRONGTYPE"));
     client.say("ZADD z 1 a");

@@ -9,8 +9,8 @@ use super::DOMAINS;
 use crate::support::{Client, Reply, Running, Store, request, scarce, start, until, usual, watched};
 use crate::witness::Served;
 
-/// Adds one to the counters that it is given, by what it has read.
-const ADD: &str = "local n = 0 for _, key in ipairs(KEYS) do n = tonumber(redis.call('get', key) or 0) + 1 redis.call('set', key, n) end redis.call('publish', 'news', n) return n";
+/// Adds one to the counters that it is given, by what it has read. One of its commands is refused.
+const ADD: &str = "redis.pcall('nope') local n = 0 for _, key in ipairs(KEYS) do n = tonumber(redis.call('get', key) or 0) + 1 redis.call('set', key, n) end redis.call('publish', 'news', n) return n";
 
 fn number(reply: Reply) -> i64 {
     match reply {
@@ -59,6 +59,12 @@ fn counters_lose_nothing_and_nothing_is_counted_twice() {
         for key in ["a", "b"] {
             assert_eq!(number(client.say(&format!("GET {key}"))), CLIENTS * EACH);
         }
+        // Those of attempts in vain do not count.
+        let errors = format!("\r\ntotal_error_replies:{}\r\n", CLIENTS * EACH);
+        until("each refusal counts once, behind its answer", || {
+            let Reply::Bulk(stats) = client.say("INFO stats") else { panic!("no text") };
+            String::from_utf8_lossy(&stats).contains(&errors)
+        });
         // Published once each.
         let mut heard: Vec<i64> = (0..CLIENTS * EACH)
             .map(|_| match hears.reply() {
