@@ -63,7 +63,7 @@ pub enum Error {
     },
     /// A transaction of a replicated store is one record of its log, and a segment of the log holds a record.
     #[error(
-        "a transaction of {found} bytes is more than the {max} that a record of the store's log may have (an eighth of the log, and 1 MiB at most, unless it was made with longer segments); write less in one transaction, or make the log anew, larger (`cairn serve --log-size`, `log::Options::segment_bytes`)"
+        "a transaction of {found} bytes is more than the {max} that a record of the store's log may have, a segment of it; write less in one transaction, or make the log anew, larger (`cairn serve --log-size`, `log::Options::segment_bytes`)"
     )]
     TransactionTooLong {
         /// Its bytes in the log.

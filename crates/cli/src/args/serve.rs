@@ -170,7 +170,7 @@ pub struct Asked {
     /// How many replicas must have a write before its reply is sent, if the log is made now [default: all; with --etcd, more than half]
     #[arg(long, value_name = "N", env = "CAIRN_WRITE_QUORUM", help_heading = GROUP)]
     pub write_quorum: Option<u32>,
-    /// Bytes of the log, if it is made now [default: 64M]. A transaction, and so what one command or one MULTI writes, is one record of it: an eighth of the log at most, and 1 MiB at most
+    /// Bytes of the log, if it is made now [default: 64M]. A transaction, and so what one command or one MULTI writes, is one record of it: an eighth of the log at most, and 64 MiB at most
     #[arg(long, value_name = "SIZE", env = "CAIRN_LOG_SIZE", value_parser = size::parse, help_heading = GROUP)]
     #[serde(deserialize_with = "bytes")]
     pub log_size: Option<u64>,

@@ -26,6 +26,11 @@ use crate::args::{Asked, Engine, Serve};
 use crate::failure::Failure;
 use crate::output::note;
 
+/// Bytes of a log, unless the user says.
+const LOG: u64 = 64 << 20;
+/// The longest segment of one: a replica that is asked for a segment takes it as a whole, and space is free again by segments.
+const SEGMENT: u64 = 64 << 20;
+
 pub fn run(args: &Serve) -> Outcome {
     let asked = match &args.config {
         Some(path) => args.asked.clone().or(read(path)?),
@@ -156,8 +161,13 @@ fn replicas(asked: &Asked) -> Result<Option<(Replicas, ::log::Options)>, Failure
         replicas = replicas.write_quorum(quorum);
     }
     let pool = pmem::Options::new().domain(asked.domain.unwrap_or(DomainChoice::Auto));
-    let log = ::log::Options::new().pool(pool);
-    Ok(Some((replicas, asked.log_size.map_or(log.clone(), |bytes| log.bytes(bytes)))))
+    Ok(Some((replicas, log_options(asked).pool(pool))))
+}
+
+/// Of a log that is made now. What one command writes is one record, and no record is longer than a segment: so segments are as long as a log of that size has use for.
+fn log_options(asked: &Asked) -> ::log::Options {
+    let bytes = asked.log_size.unwrap_or(LOG);
+    ::log::Options::new().bytes(bytes).segment_bytes((bytes / 8).clamp(4096, SEGMENT) / 4096 * 4096)
 }
 
 /// What the store is: what it says itself, if it is there.

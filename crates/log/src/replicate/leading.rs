@@ -117,7 +117,7 @@ impl Leading {
         geometry: &Geometry,
         failpoints: Failpoints,
     ) -> Self {
-        let queue_bytes = geometry.segment_bytes.max(QUEUE_MIN) as usize;
+        let queue_bytes = (2 * geometry.segment_bytes).max(QUEUE_MIN) as usize;
         lead.links.iter_mut().for_each(|link| link.sender.queue_up_to(queue_bytes));
         let ids: Vec<u64> = lead.links.iter().map(|l| l.id).collect();
         let counts = lead.own.is_some();

@@ -92,7 +92,9 @@ impl Connection {
 
     /// The first line of the reply, and what stands in the second if there is one.
     pub fn ask(&mut self, line: &str) -> std::io::Result<String> {
-        self.0.get_mut().write_all(format!("{line}\r\n").as_bytes())?;
+        // A longer line is refused; a request may be longer.
+        let request = if line.len() < 1 << 15 { format!("{line}\r\n") } else { array(line) };
+        self.0.get_mut().write_all(request.as_bytes())?;
         self.reply()
     }
 
@@ -122,6 +124,13 @@ impl Connection {
         let found = found.unwrap();
         if found == "nil" { 0 } else { found.parse().unwrap_or_else(|_| panic!("{name}: {found}")) }
     }
+}
+
+/// The words of a line as an array.
+fn array(line: &str) -> String {
+    let words = line.split(' ');
+    let one = |word: &str| format!("${}\r\n{word}\r\n", word.len());
+    format!("*{}\r\n", words.clone().count()) + &words.map(one).collect::<String>()
 }
 
 // ---- what a client was told -------------------------------------------------------------------------------------

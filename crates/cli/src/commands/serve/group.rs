@@ -104,7 +104,7 @@ fn begin(path: &Path, asked: &Asked, config: Config) -> Result<Option<(Machine, 
     let me = Member::new(asked.name.clone().unwrap_or_else(|| at.replace('/', "-")), at);
     let me = asked.announce_redis.iter().fold(me, |me, address| me.serving(address));
     let name = prefix.trim_end_matches('/').rsplit('/').next().unwrap_or_default().to_owned();
-    let log_options = asked.log_size.map_or(::log::Options::new(), |bytes| ::log::Options::new().bytes(bytes));
+    let log_options = super::log_options(asked);
     let path = path.to_owned();
     let machine = Machine {
         path,

@@ -159,6 +159,17 @@ impl Group {
     }
 }
 
+impl Drop for Group {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            for at in 0..MACHINES {
+                let said = std::fs::read_to_string(self.cluster.path(&format!("out{at}"))).unwrap_or_default();
+                eprintln!("m{at} has said:\n{said}");
+            }
+        }
+    }
+}
+
 /// A client that counts in a key of its own, and asks one machine after the other until it hears that its write is done.
 struct Counter<'p> {
     ports: &'p [u16],
@@ -346,6 +357,39 @@ fn a_machine_that_is_further_behind_than_the_log_gets_the_store() {
     let next = group.leader(&[away, other]);
     assert_eq!(group.ask(next, "GET k999").unwrap().len(), 1000);
     assert_eq!(group.ask(next, "GET k0").unwrap().len(), 1000);
+}
+
+/// One value, and what stands between `MULTI` and `EXEC`, may have an eighth of the log.
+#[test]
+fn what_is_nearly_as_long_as_a_segment_is_on_every_machine() {
+    let mut group = Group::new();
+    group.log_size = "16M";
+    group.start_all();
+    let all: Vec<usize> = (0..MACHINES).collect();
+    let leader = group.leader(&all);
+    group.await_all(leader);
+    let mut client = Connection::to(&format!("127.0.0.1:{}", group.ports[leader].0)).unwrap();
+    let value = |n: usize, len: usize| char::from(b'a' + n as u8 % 26).to_string().repeat(len);
+    let set = |client: &mut Connection, n: usize| {
+        let line = format!("SET k{n} {}", value(n, 2_000_000));
+        // The log is short, and holds what a machine that joins has not got yet.
+        eventually(&format!("{n} is set"), || client.ask(&line).unwrap() == "+OK");
+    };
+    (0..20).for_each(|n| set(&mut client, n));
+    let refused = client.ask(&format!("SET long {}", value(0, 2_100_000))).unwrap();
+    assert!(refused.contains("a segment of it") && refused.contains("--log-size"), "{refused}");
+    // One that was away gets them from the log, or the store anew.
+    let away = (leader + 1) % MACHINES;
+    group.kill(away);
+    (20..22).for_each(|n| set(&mut client, n));
+    group.start(away);
+    group.await_all(leader);
+    (22..40).for_each(|n| set(&mut client, n));
+    group.await_all(leader);
+    group.kill(leader);
+    let next = group.leader(&[away, 3 - leader - away]);
+    (0..40).for_each(|n| assert!(group.ask(next, &format!("GET k{n}")).unwrap() == value(n, 2_000_000), "{n}"));
+    assert_eq!(group.ask(next, "EXISTS long").unwrap(), ":0");
 }
 
 /// A leader that is full evicts, and a follower has room for all that it writes, and for what a next leader does.
