@@ -3,6 +3,8 @@
 use std::cell::Cell;
 use std::panic::AssertUnwindSafe;
 
+use tx::{Backoff, RetryPolicy};
+
 use crate::apart::is_apart;
 use crate::clock::Watch;
 use crate::engine::{Error, Result, Tx};
@@ -16,6 +18,9 @@ use crate::work::{PutOff, Work};
 
 /// Bytes of deletions from which on a transaction that may find no room goes in steps at once: some thousand keys.
 const LARGE: u64 = 256 << 10;
+
+/// Attempts that meet conflicts on a thread that serves connections. Others of its kind are out of the way by then; what takes longer is waited for elsewhere.
+const HERE: u32 = 16;
 
 /// A bug in a command is that request's answer, and not the end of those that wait with it.
 fn attempt_safely(shared: &Shared, work: &mut dyn Work, tx: &mut dyn Tx) -> Result<()> {
@@ -105,6 +110,8 @@ pub(crate) fn run_at_once(shared: &Shared, recorder: &Recorder, work: &mut dyn W
     let mut tries = Tries::default();
     // Whether it has said that no other transaction may be inside.
     let mut alone = false;
+    // None where it may wait for other transactions, however long they take.
+    let mut tries_here = (!is_apart()).then(|| Backoff::new(RetryPolicy::default().attempts(HERE)));
     loop {
         let mut attempts = 0;
         let writes = work.writes();
@@ -133,9 +140,12 @@ pub(crate) fn run_at_once(shared: &Shared, recorder: &Recorder, work: &mut dyn W
             }
         };
         let began = writes.then(Watch::start);
-        let result = match writes {
-            true => shared.engine.write(&mut attempt),
-            false => shared.engine.read(&mut attempt),
+        let here = tries_here.as_mut().filter(|_| !alone);
+        let result = match (writes, here.is_some()) {
+            (true, true) => shared.engine.try_write(&mut attempt),
+            (true, false) => shared.engine.write(&mut attempt),
+            (false, true) => shared.engine.try_read(&mut attempt),
+            (false, false) => shared.engine.read(&mut attempt),
         };
         match entered {
             Entered::Beside(inside) => drop(inside),
@@ -146,6 +156,26 @@ pub(crate) fn run_at_once(shared: &Shared, recorder: &Recorder, work: &mut dyn W
         }
         recorder.transactions.add(1);
         recorder.conflicts.add(u64::saturating_sub(attempts, 1));
+        if let Some(tries) = here {
+            match &result {
+                Err(Error::Conflict(_)) => {
+                    recorder.conflicts.add(1);
+                    if !tries.wait() {
+                        if must_leave(work) {
+                            return;
+                        }
+                        tries_here = None;
+                    }
+                    continue;
+                }
+                // The engine makes room where it may wait.
+                Err(Error::Full(_) | Error::Memory(_) | Error::LogFull(_)) if writes && !ended.get() => {
+                    tries_here = None;
+                    continue;
+                }
+                _ => {}
+            }
+        }
         if writes {
             let no_room = matches!(result, Err(Error::Full(_) | Error::Memory(_)));
             if no_room && !work.is_long() && !work.leaves() && make_room(shared, work.bytes(), &mut tries) {

@@ -192,6 +192,22 @@ pub trait Engine: Send + Sync + 'static {
     /// What `run` returns; those of the commit.
     fn write(&self, run: Run<'_>) -> Result<()>;
 
+    /// As [`read`](Self::read), once, and without waiting for another transaction that may take long.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] where it would have to be tried again, or to wait; as `read`.
+    fn try_read(&self, run: Run<'_>) -> Result<()> {
+        self.read(run)
+    }
+
+    /// As [`write`](Self::write), once, and without waiting for another transaction that may take long.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] where it would have to be tried again, or to wait; as `write`.
+    fn try_write(&self, run: Run<'_>) -> Result<()> {
+        self.write(run)
+    }
+
     /// Runs `run` once, and commits: `here`, waiting for the barrier, or without keeping this thread waiting.
     ///
     /// # Errors
@@ -430,13 +446,20 @@ impl Engine for Kv {
         Self::committed(self.held.as_ref())
     }
 
-    fn write_once(&self, run: Run<'_>, here: bool) -> Result<Commit> {
+    fn try_write(&self, run: Run<'_>) -> Result<()> {
         let mut tx = self.store.begin(kv::Isolation::Serializable)?;
         run(&mut tx)?;
+        tx.commit()?;
+        Self::committed(self.held.as_ref())
+    }
+
+    fn write_once(&self, run: Run<'_>, here: bool) -> Result<Commit> {
         if here {
-            tx.commit()?;
-            return Ok(Box::pin(std::future::ready(Self::committed(self.held.as_ref()))));
+            self.try_write(run)?;
+            return Ok(Box::pin(std::future::ready(Ok(()))));
         }
+        let mut tx = self.store.begin(kv::Isolation::Serializable)?;
+        run(&mut tx)?;
         let (commit, held) = (tx.commit_async(), self.held.clone());
         Ok(Box::pin(async move {
             commit.await?;

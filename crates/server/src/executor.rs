@@ -12,6 +12,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{Notify, oneshot};
 
@@ -34,10 +35,12 @@ const BYTES: usize = 1 << 20;
 const SHORT: u64 = 500_000;
 /// Nanoseconds behind which no more join such a transaction: scripts, and commands that look at much, may take some milliseconds each.
 const TOGETHER: u64 = 1_000_000;
+/// So long those that met a conflict together wait for one of them.
+const BEHIND: Duration = Duration::from_millis(5);
 /// Attempts that meet conflicts, before it is left to the store, which queues.
 const ATTEMPTS: usize = 4;
 /// Attempts of what is one transaction for several connections on this thread, before each has its own.
-const ATTEMPTS_TOGETHER: u64 = 2;
+const ATTEMPTS_TOGETHER: usize = 2;
 
 /// Runs work of the connections of a thread.
 pub(crate) struct Executor {
@@ -98,13 +101,9 @@ impl Executor {
         }
         let (shared, recorder) = (&*self.shared, &*self.recorder);
         let began = writes.then(Watch::start);
-        let (mut attempts, mut ran) = (0, 0);
+        let mut ran = 0;
         let inside = shared.try_enter()?;
         let mut run = |tx: &mut dyn Tx| {
-            attempts += 1;
-            if attempts > ATTEMPTS_TOGETHER {
-                return Err(Error::Again);
-            }
             Job::prefetch_all(jobs.iter().map(|(_, job)| job), tx);
             ran = 0;
             let watch = Watch::start();
@@ -122,10 +121,16 @@ impl Executor {
             }
             Ok(())
         };
-        let result = if writes { shared.engine.write(&mut run) } else { shared.engine.read(&mut run) };
+        let mut result = Err(Error::Again);
+        for _ in 0..ATTEMPTS_TOGETHER {
+            result = if writes { shared.engine.try_write(&mut run) } else { shared.engine.try_read(&mut run) };
+            recorder.transactions.add(1);
+            if !matches!(result, Err(Error::Conflict(_))) {
+                break;
+            }
+            recorder.conflicts.add(1);
+        }
         drop(inside);
-        recorder.transactions.add(1);
-        recorder.conflicts.add(u64::saturating_sub(attempts, 1));
         if let (Some(began), Ok(())) = (began, &result) {
             shared.note_commit(recorder, began.nanos());
         }
@@ -141,24 +146,6 @@ impl Executor {
         matches!(result, Ok(()) | Err(Error::InDoubt(_))).then_some(ran).filter(|ran| *ran > 0)
     }
 
-    /// Once, without waiting for other transactions; false if that is not its end.
-    async fn run_once<W: Work>(&self, work: &mut W) -> bool {
-        let (shared, began) = (&*self.shared, Watch::start());
-        let Some(inside) = shared.try_enter() else { return false };
-        let result = match shared.engine.write_once(&mut |tx| attempt_inside(shared, work, tx, &inside, None), true) {
-            Ok(commit) => commit.await,
-            Err(error) => Err(error),
-        };
-        drop(inside);
-        self.recorder.transactions.add(1);
-        match result {
-            Ok(()) => shared.note_commit(&self.recorder, began.nanos()),
-            Err(error @ Error::InDoubt(_)) => end_in_doubt(shared, work, &error),
-            Err(_) => return false,
-        }
-        true
-    }
-
     /// Runs `work` until it is durable; gives it back with its replies.
     pub(crate) async fn run<W: Work>(&self, work: W) -> W {
         let stops = || *self.shared.stop.borrow();
@@ -167,18 +154,14 @@ impl Executor {
             _ if work.is_heavy() => self.run_elsewhere(work).await,
             Some(combiner) if work.writes() => combiner.run(work).await,
             _ => {
-                let (mut work, beside) = (work, self.shared.scripts.any_long());
-                let ended = match beside {
-                    // It may meet conflicts for as long as they run.
-                    true if self.shared.engine.waits() => false,
-                    true if work.writes() => self.run_once(&mut work).await,
-                    _ => {
-                        run_at_once(&self.shared, &self.recorder, &mut work);
-                        true
+                let mut work = work;
+                // It may meet conflicts for as long as they run.
+                let is_in_the_way = self.shared.scripts.any_long() && self.shared.engine.waits();
+                if !is_in_the_way {
+                    run_at_once(&self.shared, &self.recorder, &mut work);
+                    if !work.leaves() && !work.is_heavy() {
+                        return work;
                     }
-                };
-                if ended && !work.leaves() && !work.is_heavy() {
-                    return work;
                 }
                 self.run_elsewhere(work).await
             }
@@ -313,16 +296,25 @@ impl Combiner {
                 Err(_) => break,
             }
         }
-        // One by one, and in the store's own queue of those that met conflicts; that keeps a thread waiting, so not this one.
-        for one in some {
+        // One by one, and in the store's own queue of those that met conflicts; that keeps a thread waiting, so not this one. Behind one that waits for long no other waits.
+        let mut rest = some.into_iter();
+        while let Some(one) = rest.next() {
             if one.work.leaves() || one.work.is_heavy() || self.shared.scripts.any_long() {
                 self.leave(one);
                 continue;
             }
-            let Waiting { work, done } = one;
-            let work = elsewhere::on_a_thread(&self.shared, &self.recorder, work).await;
-            let one = Waiting { work, done };
-            if one.work.leaves() { self.leave(one) } else { drop(one.done.send(one.work)) }
+            let (shared, recorder) = (self.shared.clone(), self.recorder.clone());
+            let ends = tokio::task::spawn_local(async move {
+                let Waiting { work, done } = one;
+                let mut work = elsewhere::on_a_thread(&shared, &recorder, work).await;
+                if work.leaves() {
+                    work = elsewhere::run(&shared, &recorder, work).await;
+                }
+                drop(done.send(work));
+            });
+            if tokio::time::timeout(BEHIND, ends).await.is_err() {
+                rest.by_ref().for_each(|one| self.leave(one));
+            }
         }
     }
 

@@ -153,9 +153,13 @@ impl Group {
         is_first
     }
 
-    /// A client has asked for one, and it has not come to its end.
-    pub(crate) fn has_failover(&self) -> bool {
-        *self.handover.lock() != Handover::None
+    /// How far one is that a client has asked for, as Redis names it.
+    pub(crate) fn failover_state(&self) -> &'static str {
+        match *self.handover.lock() {
+            Handover::None => "no-failover",
+            Handover::Asked(_) | Handover::Begun => "waiting-for-sync",
+            Handover::Committed => "failover-in-progress",
+        }
     }
 
     /// Calls it off; an error if there is none, or none that could be.
@@ -237,7 +241,7 @@ mod tests {
         group.failover_is_over();
         assert_eq!(group.take_failover(), Some(to("c:1")));
         group.failover_is_over();
-        assert!(!group.has_failover() && group.take_failover().is_none());
+        assert!(group.failover_state() == "no-failover" && group.take_failover().is_none());
     }
 
     #[test]
@@ -250,11 +254,13 @@ mod tests {
         assert!(group.abort_failover().is_ok() && !group.commit_failover());
         assert!(group.ask_failover(to("c:1")) && !group.commit_failover());
         assert_eq!(group.take_failover(), Some(to("c:1")));
+        assert_eq!(group.failover_state(), "waiting-for-sync");
         // It is carried out, and stays.
         assert!(group.commit_failover() && !group.commit_failover());
         let why = group.abort_failover().unwrap_err();
         assert!(why.contains("too late") && why.contains("next: "), "{why}");
-        assert!(!group.ask_failover(to("b:1")) && group.has_failover() && group.take_failover().is_none());
+        assert!(!group.ask_failover(to("b:1")) && group.take_failover().is_none());
+        assert_eq!(group.failover_state(), "failover-in-progress");
     }
 
     #[test]

@@ -186,8 +186,7 @@ fn replication(shared: &Shared) -> Owned {
             }
         }
     }
-    let failover = if group.has_failover() { "waiting-for-sync" } else { "no-failover" };
-    line("master_failover_state", failover.to_owned());
+    line("master_failover_state", group.failover_state().to_owned());
     line("master_repl_offset", view.commits.to_string());
     if let Some(trouble) = &view.trouble {
         line("cairn_trouble", one_line(trouble));

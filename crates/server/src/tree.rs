@@ -58,6 +58,20 @@ const TOGETHER: u32 = 16;
 const TOGETHER_SLOW: u32 = 2;
 /// Attempts alone: none is in conflict with another one.
 const ALONE: u32 = 4;
+
+/// How an attempt is to stand to others. One that is to be alone waits for all that have begun, and all that begin wait for it.
+#[derive(Clone, Copy)]
+enum Gate {
+    Alone,
+    Beside,
+    /// Beside others, unless it would have to wait for one that is alone, or is to be.
+    IfOpen,
+}
+
+fn one_alone() -> Error {
+    Error::Conflict("another transaction is to be alone".to_owned())
+}
+
 /// Of the objects' bytes, the part that is kept for notes of what is to be removed: some bytes for each key that has gone among others that stay. And most of them.
 const SPARE: u64 = 16;
 const SPARE_MAX: u64 = 4 << 20;
@@ -237,7 +251,8 @@ impl Tree {
         let together = if self.is_slow() { TOGETHER_SLOW } else { TOGETHER };
         let mut backoff = Backoff::new(RetryPolicy::default().attempts(together + ALONE));
         loop {
-            match self.attempt(backoff.attempts() >= together, writes, run) {
+            let gate = if backoff.attempts() >= together { Gate::Alone } else { Gate::Beside };
+            match self.attempt(gate, writes, run) {
                 Err(Error::Conflict(_)) if backoff.wait() => {}
                 ended => return ended,
             }
@@ -245,10 +260,13 @@ impl Tree {
     }
 
     /// One attempt. Whatever `run` makes of an error of the transaction, it is what is returned.
-    fn attempt(&self, alone: bool, writes: bool, run: &mut dyn FnMut(&mut Attempt<'_>) -> Result<()>) -> Result<()> {
+    fn attempt(&self, gate: Gate, writes: bool, run: &mut dyn FnMut(&mut Attempt<'_>) -> Result<()>) -> Result<()> {
         let _inside = Inside::enter()?;
-        let mut alone = alone.then(|| self.gate.write());
-        let mut together = if alone.is_none() { Some(self.gate.read()) } else { None };
+        let (mut alone, mut together) = match gate {
+            Gate::Alone => (Some(self.gate.write()), None),
+            Gate::Beside => (None, Some(self.gate.read())),
+            Gate::IfOpen => (None, Some(self.gate.try_read().ok_or_else(one_alone)?)),
+        };
         let pairs = KvMap::new(&self.heap, self.tree);
         let mut attempt = Attempt::new(self, pairs.begin(Isolation::Serializable)?, (self.clock)(), writes);
         let result = run(&mut attempt);
@@ -286,8 +304,16 @@ impl Engine for Tree {
         self.transact(true, &mut |tx| run(tx))
     }
 
+    fn try_read(&self, run: Run<'_>) -> Result<()> {
+        self.attempt(Gate::IfOpen, false, &mut |tx| run(tx))
+    }
+
+    fn try_write(&self, run: Run<'_>) -> Result<()> {
+        self.attempt(Gate::IfOpen, true, &mut |tx| run(tx))
+    }
+
     fn write_once(&self, run: Run<'_>, _: bool) -> Result<Commit> {
-        self.attempt(false, true, &mut |tx| run(tx))?;
+        self.try_write(run)?;
         Ok(Box::pin(std::future::ready(Ok(()))))
     }
 

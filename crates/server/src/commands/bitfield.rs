@@ -100,14 +100,15 @@ impl Type {
     }
 }
 
-/// Where it is; behind `#`, as the integer of that number.
-fn offset(text: &[u8], of: Type) -> Outcome<u64> {
+/// Where it is; behind `#`, as the integer of that number. What is only read may begin in the last byte that a string can have; what is written must end there.
+fn offset(text: &[u8], of: Type, reads: bool) -> Outcome<u64> {
     let (text, unit) = match text.strip_prefix(b"#") {
         Some(text) => (text, i64::from(of.bits)),
         None => (text, 1),
     };
     let at = number(text).and_then(|at| at.checked_mul(unit)).and_then(|at| u64::try_from(at).ok());
-    let fits = |at: &u64| at / 8 < STRING_MAX as u64 && (at + u64::from(of.bits)).div_ceil(8) <= STRING_MAX as u64;
+    let fits =
+        |at: &u64| at / 8 < STRING_MAX as u64 && (reads || (at + u64::from(of.bits)).div_ceil(8) <= STRING_MAX as u64);
     Ok(at.filter(fits).ok_or("ERR bit offset is not an integer or out of range")?)
 }
 
@@ -134,7 +135,7 @@ fn ops(args: &Arguments<'_>) -> Outcome<Vec<Op>> {
             return Err(SYNTAX.into());
         }
         let of = Type::parse(args.get(at + 1))?;
-        let offset = offset(args.get(at + 2), of)?;
+        let offset = offset(args.get(at + 2), of, wanted == 2)?;
         let act = match word {
             _ if wanted == 2 => Act::Get,
             word if is(word, "SET") => Act::Set(int(args.get(at + 3))?),

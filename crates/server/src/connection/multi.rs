@@ -42,6 +42,19 @@ pub(super) fn queue(mut parts: Parts, at: usize, number: usize, command: &'stati
     parts
 }
 
+/// `EXEC` itself is refused: what was queued is gone.
+pub(super) fn refuse(parts: &mut Parts, why: &str) {
+    let Parts { session, reply, .. } = parts;
+    session.multi = None;
+    session.watched.clear();
+    {
+        let mut state = session.client.state.lock();
+        (state.queued, state.watched) = (None, 0);
+    }
+    let why = why.strip_prefix("ERR ").unwrap_or(why);
+    reply.error(&format!("EXECABORT Transaction discarded because of: {why}"));
+}
+
 pub(super) async fn exec(mut parts: Parts, thread: &Thread) -> Parts {
     let Some(queued) = parts.session.multi.take() else {
         parts.reply.error("ERR EXEC without MULTI");

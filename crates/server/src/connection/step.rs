@@ -112,10 +112,15 @@ async fn alone(
         if let Some((number, command)) = found {
             refusal::note(&parts.session, number, command, &args);
         }
+        let refused = refused.unwrap_or_default();
+        if found.is_some_and(|(_, command)| matches!(command.run, Run::Connection(Special::Exec))) {
+            multi::refuse(&mut parts, &refused);
+            return parts;
+        }
         if let Some(queued) = &mut parts.session.multi {
             queued.broken = true;
         }
-        parts.reply.error(&refused.unwrap_or_default());
+        parts.reply.error(&refused);
         return parts;
     };
     thread.recorder.calls[number].add(1);

@@ -233,6 +233,23 @@ pub fn watched_as_a_whole(running: &Running) {
     one.say("SET won 2");
     assert!(one.say("SET won").error().starts_with("ERR wrong number"));
     assert!(one.say("EXEC").error().starts_with("EXECABORT"));
+    // As with Redis: refused itself, it ends the transaction.
+    for (line, why) in [
+        ("MULTI", "wrong number of arguments for 'exec' command"),
+        (
+            "SUBSCRIBE c",
+            "Can't execute 'exec': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context",
+        ),
+    ] {
+        one.say(line);
+        let exec = if line == "MULTI" { "EXEC x" } else { "EXEC" };
+        let told = format!("EXECABORT Transaction discarded because of: {why}");
+        assert_eq!(one.say(exec), Reply::Error(told));
+        if line == "MULTI" {
+            assert_eq!(one.say("EXEC").error(), "ERR EXEC without MULTI");
+        }
+    }
+    one.say("RESET");
     assert_eq!(one.say("GET won"), Reply::text("1"));
     // One within it is one answer among the others.
     one.say("MULTI");

@@ -2,7 +2,7 @@
 //!
 //! | step | writes meanwhile |
 //! |---|---|
-//! | the successor takes part, says of nothing that keeps it from leading, and lacks few records | are done |
+//! | the successor takes part, says of nothing that keeps it from leading, lacks few records, and answers | are done |
 //! | etcd names it: the others do not stand, and give the leadership back if they are elected all the same | are done |
 //! | this machine fences itself and resigns, as when it is to stop | are refused, or end with their connection |
 //! | the successor is elected, and takes the log over as behind the loss of a leader | are refused |
@@ -30,6 +30,10 @@ const BEHIND: u64 = 256;
 const NAMED: Duration = Duration::from_secs(5);
 /// A machine that asks has its answer by then.
 const ANSWER: Duration = Duration::from_secs(10);
+/// The successor, which may hang, answers by then; or sooner, if the client says so.
+const ANSWERS: Duration = Duration::from_secs(1);
+/// It has so long, whatever the client says.
+const LEAST: Duration = Duration::from_millis(100);
 /// Between two looks at how far the successor is.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -109,7 +113,7 @@ pub fn begun(
     Some(name)
 }
 
-/// Finds the successor, waits until it has nearly all, and has etcd name it.
+/// Finds the successor, waits until it has nearly all, sees whether it answers, and has etcd name it.
 fn begin(
     machine: &Machine,
     store: &Store,
@@ -118,29 +122,36 @@ fn begin(
     goes_on: &dyn Fn() -> bool,
 ) -> Result<String, String> {
     let began = now();
-    let name = loop {
+    let found = loop {
         let others = machine.others().map_err(|error| error.to_string())?;
         if !goes_on() {
             return Err("it was called off, or this machine does not lead any more".to_owned());
         }
         let found = successor(store, others.iter().filter(|member| is_it(member)));
         match found {
-            Ok((name, behind)) if behind <= BEHIND => break name,
-            Ok((name, behind)) if began.elapsed() >= within => {
+            Ok((found, behind)) if behind <= BEHIND => break found.clone(),
+            Ok((found, behind)) if began.elapsed() >= within => {
                 return Err(format!(
-                    "{name} lacks {behind} records, and does not get them fast enough; ask again when fewer are written"
+                    "{} lacks {behind} records, and does not get them fast enough; ask again when fewer are written",
+                    found.name
                 ));
             }
             Ok(_) => std::thread::sleep(LOOK),
             Err(why) => return Err(why),
         }
     };
-    machine.members.expect_successor(&name, NAMED.max(machine.ttl)).map_err(|error| error.to_string())?;
-    Ok(name)
+    // Where nothing is written, one that hangs lacks nothing.
+    let limit = within.saturating_sub(began.elapsed()).clamp(LEAST, ANSWERS);
+    let trust = Trusted { greeting_timeout: limit, ..machine.trust.clone() };
+    if let Err(why) = ::log::look(&found.address, &trust, limit) {
+        return Err(format!("{} does not answer: {why}; see what `cairn group status` shows", found.name));
+    }
+    machine.members.expect_successor(&found.name, NAMED.max(machine.ttl)).map_err(|error| error.to_string())?;
+    Ok(found.name)
 }
 
 /// The one that lacks least, and how many records; or why none can lead.
-fn successor<'a>(store: &Store, members: impl Iterator<Item = &'a Member>) -> Result<(String, u64), String> {
+fn successor<'a>(store: &Store, members: impl Iterator<Item = &'a Member>) -> Result<(&'a Member, u64), String> {
     let status = store.leader_status().map_err(|error| error.to_string())?;
     let (mut best, mut why) = (None, "no such machine is announced; see what `cairn group status` shows".to_owned());
     for member in members {
@@ -151,7 +162,7 @@ fn successor<'a>(store: &Store, members: impl Iterator<Item = &'a Member>) -> Re
             (Some(copy), None) => {
                 let behind = status.next.saturating_sub(copy.through + 1);
                 if best.as_ref().is_none_or(|(_, least)| behind < *least) {
-                    best = Some((member.name.clone(), behind));
+                    best = Some((member, behind));
                 }
             }
         }

@@ -268,6 +268,20 @@ fn the_leadership_is_left_to_the_machine_that_is_named() {
     });
     assert!(group.said(first).contains(&format!("it leaves the leadership to m{second}")), "{}", group.said(first));
 
+    // One that hangs is not left the leadership, also where nothing is written that it could lack.
+    let leader = group.leader(&all);
+    group.await_all(leader);
+    let hangs = (leader + 1) % MACHINES;
+    group.signal(hangs, Signal::STOP);
+    let run = group.run(&format!("transfer --to m{hangs}"));
+    assert!(run.code == 2 && (run.err.contains("does not answer") || run.err.contains("takes no part")), "{run:?}");
+    let answer = group.ask(leader, &format!("FAILOVER TO 127.0.0.1 {} TIMEOUT 1000", group.ports[hangs].0)).unwrap();
+    // It may have been given up meanwhile.
+    assert!(answer == "+OK" || answer.starts_with('-'), "{answer}");
+    eventually("it is over", || group.info(leader, "master_failover_state").as_deref() == Some("no-failover"));
+    assert_eq!(group.ask(leader, "SET hangs 1").unwrap(), "+OK");
+    group.signal(hangs, Signal::CONT);
+
     // One that is away is refused, and the leader leads on; without an answer from the successor another one leads.
     let leader = group.leader(&all);
     // Else it has no quorum without the one that goes.

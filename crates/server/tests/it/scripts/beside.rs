@@ -1,5 +1,8 @@
 //! Beside scripts that run long others are served, whatever these have written or read; and those that others would have to wait for end.
 
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+
 use pmem::DomainChoice;
 
 use super::DOMAINS;
@@ -63,6 +66,78 @@ fn who_meets_a_long_script_waits_alone() {
             waits[2].reply();
             assert_eq!(waits[3].reply(), Reply::ok());
             drop((long, other, waits));
+            server.stop();
+            server.join().unwrap();
+        }
+    }
+}
+
+/// Ends the threads of a test, however it ends.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// Others write what it has written in the moment in which it becomes long: they wait, and neither their threads nor who has written with them.
+#[test]
+fn who_is_in_the_way_of_one_that_becomes_long_waits_alone() {
+    const WRITERS: usize = 6;
+    for (store, domain) in DOMAINS.into_iter().flat_map(|domain| Store::ALL.map(|store| (store, domain))) {
+        for writer in [&["INCR", "k"][..], &["EVAL", "return redis.call('incr', 'k')", "0"]] {
+            let dir = tempfile::tempdir().unwrap();
+            let engine = store.open(dir.path().join("store"), pmem::Options::new().domain(domain));
+            let server = start(None, usual(), engine);
+            let address = server.redis()[0];
+            let stops = AtomicBool::new(false);
+            let [mut long, mut other] = [0; 2].map(|_| Client::to(address));
+            assert_eq!(other.say(LIMIT), Reply::ok());
+            std::thread::scope(|scope| {
+                let ends = Ends(&stops);
+                let stops = &stops;
+                for _ in 0..WRITERS {
+                    scope.spawn(move || {
+                        let mut client = Client::to(address);
+                        while !stops.load(Relaxed) {
+                            client.ask(writer);
+                        }
+                    });
+                }
+                for round in 0..4 {
+                    let said = || format!("{store:?} {domain:?} {writer:?}, round {round}");
+                    // Of each thread some, which write what is nobody's.
+                    let mut free: Vec<Client> = (0..4).map(|_| Client::to(address)).collect();
+                    long.send(&request(&["EVAL", "redis.call('incr', 'k') while true do end", "0"]));
+                    let is_long = |client: &mut Client| run_long(client, 1);
+                    // All the while, as it becomes long.
+                    let mut became = false;
+                    for look in 0.. {
+                        for (at, client) in free.iter_mut().enumerate() {
+                            assert_eq!(client.say("PING"), pong(), "{}", said());
+                            if store == Store::Kv && !became {
+                                assert_eq!(client.ask(&["SET", &format!("free{at}"), "1"]), Reply::ok(), "{}", said());
+                            }
+                        }
+                        if became {
+                            break;
+                        }
+                        became = is_long(&mut other);
+                        assert!(look < 10_000, "{}: it does not become long", said());
+                    }
+                    for client in &mut free {
+                        assert_eq!(client.say("PING"), pong(), "{}", said());
+                        if store == Store::Kv {
+                            assert_eq!(client.say("SET free 1"), Reply::ok(), "{}", said());
+                        }
+                    }
+                    assert_eq!(other.say("SCRIPT KILL"), Reply::ok());
+                    assert!(long.reply().error().contains("SCRIPT KILL"));
+                }
+                drop(ends);
+            });
+            drop((long, other));
             server.stop();
             server.join().unwrap();
         }
