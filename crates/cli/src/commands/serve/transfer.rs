@@ -12,6 +12,7 @@
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use ::log::fabric::Options as Trusted;
 use kv::{Store, Transfer};
 use membership::{Leadership, Member};
 use server::Server;
