@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::panic::AssertUnwindSafe;
+use std::time::Duration;
 
 use tx::{Backoff, RetryPolicy};
 
@@ -19,8 +20,10 @@ use crate::work::{PutOff, Work};
 /// Bytes of deletions from which on a transaction that may find no room goes in steps at once: some thousand keys.
 const LARGE: u64 = 256 << 10;
 
-/// Attempts that meet conflicts on a thread that serves connections. Others of its kind are out of the way by then; what takes longer is waited for elsewhere.
+/// Attempts that meet conflicts on a thread that serves connections, and for how long more of them begin. Others of its kind are out of the way by then; what takes longer is waited for
+/// elsewhere.
 const HERE: u32 = 16;
+const HERE_FOR: Duration = Duration::from_micros(500);
 
 /// A bug in a command is that request's answer, and not the end of those that wait with it.
 fn attempt_safely(shared: &Shared, work: &mut dyn Work, tx: &mut dyn Tx) -> Result<()> {
@@ -111,7 +114,10 @@ pub(crate) fn run_at_once(shared: &Shared, recorder: &Recorder, work: &mut dyn W
     // Whether it has said that no other transaction may be inside.
     let mut alone = false;
     // None where it may wait for other transactions, however long they take.
-    let mut tries_here = (!is_apart()).then(|| Backoff::new(RetryPolicy::default().attempts(HERE)));
+    let policy = RetryPolicy::default().attempts(HERE).deadline(HERE_FOR);
+    let mut tries_here = (!is_apart()).then(|| Backoff::new(policy));
+    // The engine makes room where it may wait: once.
+    let mut makes_room = false;
     loop {
         let mut attempts = 0;
         let writes = work.writes();
@@ -140,7 +146,7 @@ pub(crate) fn run_at_once(shared: &Shared, recorder: &Recorder, work: &mut dyn W
             }
         };
         let began = writes.then(Watch::start);
-        let here = tries_here.as_mut().filter(|_| !alone);
+        let here = tries_here.as_mut().filter(|_| !alone && !std::mem::take(&mut makes_room));
         let result = match (writes, here.is_some()) {
             (true, true) => shared.engine.try_write(&mut attempt),
             (true, false) => shared.engine.write(&mut attempt),
@@ -154,11 +160,10 @@ pub(crate) fn run_at_once(shared: &Shared, recorder: &Recorder, work: &mut dyn W
         if let (Some(began), Ok(())) = (began, &result) {
             shared.note_commit(recorder, began.nanos());
         }
-        recorder.transactions.add(1);
-        recorder.conflicts.add(u64::saturating_sub(attempts, 1));
         if let Some(tries) = here {
             match &result {
-                Err(Error::Conflict(_)) => {
+                // A read of a store that keeps versions meets none; it has found that it must write.
+                Err(Error::Conflict(_)) if writes || shared.engine.waits() => {
                     recorder.conflicts.add(1);
                     if !tries.wait() {
                         if must_leave(work) {
@@ -168,14 +173,15 @@ pub(crate) fn run_at_once(shared: &Shared, recorder: &Recorder, work: &mut dyn W
                     }
                     continue;
                 }
-                // The engine makes room where it may wait.
                 Err(Error::Full(_) | Error::Memory(_) | Error::LogFull(_)) if writes && !ended.get() => {
-                    tries_here = None;
+                    makes_room = true;
                     continue;
                 }
                 _ => {}
             }
         }
+        recorder.transactions.add(1);
+        recorder.conflicts.add(u64::saturating_sub(attempts, 1));
         if writes {
             let no_room = matches!(result, Err(Error::Full(_) | Error::Memory(_)));
             if no_room && !work.is_long() && !work.leaves() && make_room(shared, work.bytes(), &mut tries) {

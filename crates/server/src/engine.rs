@@ -192,7 +192,7 @@ pub trait Engine: Send + Sync + 'static {
     /// What `run` returns; those of the commit.
     fn write(&self, run: Run<'_>) -> Result<()>;
 
-    /// As [`read`](Self::read), once, and without waiting for another transaction that may take long.
+    /// As [`read`](Self::read), once, and without waiting for another transaction that may take long. An engine whose reads wait for none has no other way.
     ///
     /// # Errors
     /// [`Error::Conflict`] where it would have to be tried again, or to wait; as `read`.
@@ -200,7 +200,7 @@ pub trait Engine: Send + Sync + 'static {
         self.read(run)
     }
 
-    /// As [`write`](Self::write), once, and without waiting for another transaction that may take long.
+    /// As [`write`](Self::write), once, and without waiting for another transaction that may take long. An engine that has no such way keeps a serving thread waiting.
     ///
     /// # Errors
     /// [`Error::Conflict`] where it would have to be tried again, or to wait; as `write`.

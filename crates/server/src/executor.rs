@@ -35,8 +35,11 @@ const BYTES: usize = 1 << 20;
 const SHORT: u64 = 500_000;
 /// Nanoseconds behind which no more join such a transaction: scripts, and commands that look at much, may take some milliseconds each.
 const TOGETHER: u64 = 1_000_000;
-/// So long those that met a conflict together wait for one of them.
+/// So long those that met a conflict together wait for one of them, at least, and as many times as long as a commit took lately.
 const BEHIND: Duration = Duration::from_millis(5);
+const BEHIND_COMMITS: u64 = 4;
+/// Another transaction is to be alone, which lasts as long as those do that have begun.
+const ALONE: Duration = Duration::from_millis(1);
 /// Attempts that meet conflicts, before it is left to the store, which queues.
 const ATTEMPTS: usize = 4;
 /// Attempts of what is one transaction for several connections on this thread, before each has its own.
@@ -124,12 +127,12 @@ impl Executor {
         let mut result = Err(Error::Again);
         for _ in 0..ATTEMPTS_TOGETHER {
             result = if writes { shared.engine.try_write(&mut run) } else { shared.engine.try_read(&mut run) };
-            recorder.transactions.add(1);
             if !matches!(result, Err(Error::Conflict(_))) {
                 break;
             }
             recorder.conflicts.add(1);
         }
+        recorder.transactions.add(1);
         drop(inside);
         if let (Some(began), Ok(())) = (began, &result) {
             shared.note_commit(recorder, began.nanos());
@@ -292,7 +295,12 @@ impl Combiner {
                     return;
                 }
                 Err(_) if ended.get() => break,
-                Err(Error::Conflict(_) | Error::Again) => self.recorder.conflicts.add(1),
+                Err(Error::Conflict(_) | Error::Again) => {
+                    self.recorder.conflicts.add(1);
+                    if self.shared.engine.waits() {
+                        tokio::time::sleep(ALONE).await;
+                    }
+                }
                 Err(_) => break,
             }
         }
@@ -306,13 +314,10 @@ impl Combiner {
             let (shared, recorder) = (self.shared.clone(), self.recorder.clone());
             let ends = tokio::task::spawn_local(async move {
                 let Waiting { work, done } = one;
-                let mut work = elsewhere::on_a_thread(&shared, &recorder, work).await;
-                if work.leaves() {
-                    work = elsewhere::run(&shared, &recorder, work).await;
-                }
-                drop(done.send(work));
+                drop(done.send(elsewhere::run(&shared, &recorder, work).await));
             });
-            if tokio::time::timeout(BEHIND, ends).await.is_err() {
+            let limit = BEHIND.max(Duration::from_nanos(self.lately.get().saturating_mul(BEHIND_COMMITS)));
+            if tokio::time::timeout(limit, ends).await.is_err() {
                 rest.by_ref().for_each(|one| self.leave(one));
             }
         }

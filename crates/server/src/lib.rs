@@ -67,7 +67,7 @@
 //!    can be one transaction (`together`): on data, allowed to the `user`, not queued by `MULTI`.
 //!    They become a `job`, which borrows the connection's parts.
 //! 3. `executor` runs it. In memory: at once, with those of the thread's other connections
-//!    (`run_together`), by `Engine::write`, which is `kv`'s `transact`. On a file: its `Combiner`
+//!    (`run_together`), by `Engine::try_write`, which waits for no other. On a file: its `Combiner`
 //!    gathers jobs of the thread while the transaction before is synced, and commits them as one
 //!    (`Engine::write_once`).
 //! 4. The job's `attempt` has the keys fetched from memory, then `dispatch` runs the `commands` one

@@ -57,6 +57,7 @@ pub(super) fn refuse(parts: &mut Parts, why: &str) {
 
 pub(super) async fn exec(mut parts: Parts, thread: &Thread) -> Parts {
     let Some(queued) = parts.session.multi.take() else {
+        thread.recorder.errors.add(1);
         parts.reply.error("ERR EXEC without MULTI");
         return parts;
     };
@@ -66,6 +67,7 @@ pub(super) async fn exec(mut parts: Parts, thread: &Thread) -> Parts {
     }
     if queued.broken {
         parts.session.watched.clear();
+        thread.recorder.errors.add(1);
         parts.reply.error("EXECABORT Transaction discarded because of previous errors.");
         return parts;
     }

@@ -114,6 +114,8 @@ pub fn begun(
     Some(name)
 }
 
+const CALLED_OFF: &str = "it was called off, or this machine does not lead any more";
+
 /// Finds the successor, waits until it has nearly all, sees whether it answers, and has etcd name it.
 fn begin(
     machine: &Machine,
@@ -126,7 +128,7 @@ fn begin(
     let found = loop {
         let others = machine.others().map_err(|error| error.to_string())?;
         if !goes_on() {
-            return Err("it was called off, or this machine does not lead any more".to_owned());
+            return Err(CALLED_OFF.to_owned());
         }
         let found = successor(store, others.iter().filter(|member| is_it(member)));
         match found {
@@ -142,10 +144,13 @@ fn begin(
         }
     };
     // Where nothing is written, one that hangs lacks nothing.
-    let limit = within.saturating_sub(began.elapsed()).clamp(LEAST, ANSWERS);
-    let trust = Trusted { greeting_timeout: limit, ..machine.trust.clone() };
+    let limit = within.clamp(LEAST, ANSWERS);
+    let trust = Trusted { greeting_timeout: limit, send_timeout: limit, ..machine.trust.clone() };
     if let Err(why) = ::log::look(&found.address, &trust, limit) {
         return Err(format!("{} does not answer: {why}; see what `cairn group status` shows", found.name));
+    }
+    if !goes_on() {
+        return Err(CALLED_OFF.to_owned());
     }
     machine.members.expect_successor(&found.name, NAMED.max(machine.ttl)).map_err(|error| error.to_string())?;
     Ok(found.name)

@@ -364,6 +364,8 @@ fn a_machine_that_is_further_behind_than_the_log_gets_the_store() {
 fn what_is_nearly_as_long_as_a_segment_is_on_every_machine() {
     let mut group = Group::new();
     group.log_size = "16M";
+    // It is written to all the while.
+    group.lease = 5;
     group.start_all();
     let all: Vec<usize> = (0..MACHINES).collect();
     let leader = group.leader(&all);

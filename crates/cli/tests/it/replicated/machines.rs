@@ -274,9 +274,10 @@ fn the_leadership_is_left_to_the_machine_that_is_named() {
     let hangs = (leader + 1) % MACHINES;
     group.signal(hangs, Signal::STOP);
     let run = group.run(&format!("transfer --to m{hangs}"));
-    assert!(run.code == 2 && (run.err.contains("does not answer") || run.err.contains("takes no part")), "{run:?}");
+    // On a busy machine it may have been given up, or its announcement may have ended, before that.
+    let why = ["does not answer", "takes no part", "is announced"].iter().any(|why| run.err.contains(why));
+    assert!(run.code == 2 && why, "{run:?}");
     let answer = group.ask(leader, &format!("FAILOVER TO 127.0.0.1 {} TIMEOUT 1000", group.ports[hangs].0)).unwrap();
-    // It may have been given up meanwhile.
     assert!(answer == "+OK" || answer.starts_with('-'), "{answer}");
     eventually("it is over", || group.info(leader, "master_failover_state").as_deref() == Some("no-failover"));
     assert_eq!(group.ask(leader, "SET hangs 1").unwrap(), "+OK");
