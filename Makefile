@@ -143,7 +143,7 @@ redis-long: setup ## A million random commands to `cairn serve` and to redis-ser
 histories-long: ## Random transactions of 8 threads, checked for cycles and real time: TRANSACTIONS=4000000
 	CAIRN_TRANSACTIONS=$(TRANSACTIONS) $(CARGO) test --release --package cairn-kv --test it histories -- --nocapture
 
-soak-replicated: ## Three machines of `cairn serve --etcd` are killed, paused and restarted under load: MINUTES=10
+soak-replicated: ## Three machines of `cairn serve --etcd` under load, killed, paused, restarted; as root cut off, slow, with full disks: MINUTES=10
 	$(CARGO) build --release --package cairn-cli
 	/usr/bin/python3 tools/soak-replicated.py --cairn $${CARGO_TARGET_DIR:-target}/release/cairn --minutes $(MINUTES)
 

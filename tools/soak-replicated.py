@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Three machines of `cairn serve --etcd` under load: killed, paused, restarted, one or all, for some minutes.
+"""Three machines of `cairn serve --etcd` under load: killed, paused, restarted, one or all, for some minutes. As root each has a network and a disk of its own, and is cut off, slowed
+down to 300 KB/s, and has no room on its disk, too.
 
 Each writer has a register of its own, into which it writes 1, 2, 3, ...; everybody reads all of them. For such registers a history is linearizable exactly if each read gives at least
 what was acknowledged, or read by anybody, before it began, and at most what was sent before it ended. A write without an answer, or in doubt, may be there or not: the writer reads
-before it goes on. At the end every register is read.
+before it goes on. Everybody asks whoever answers; a reader on each machine asks that one alone, also while it is cut off from all others. At the end every register is read.
 
     tools/soak-replicated.py --cairn target/release/cairn --minutes 10
 
@@ -11,6 +12,7 @@ Exit code 0 if nothing was lost and nothing stale was read; prints how long nobo
 """
 
 import argparse
+import ctypes
 import os
 import random
 import shutil
@@ -23,6 +25,79 @@ import threading
 import time
 
 MACHINES = 3
+# Of each machine's disk; of its line when it is slow, in kilobits.
+DISK, LINE = "96m", 2400
+
+
+def isolate():
+    """Begins anew in a network of its own, and with mounts of its own, which end with the last process in them; False if that is not to be had."""
+    if os.environ.get("SOAK_ISOLATED"):
+        return True
+    if subprocess.run(["unshare", "--net", "--mount", "ip", "link", "add", "probe0", "type", "bridge"], stderr=subprocess.DEVNULL).returncode != 0:
+        return False
+    os.environ["SOAK_ISOLATED"] = "1"
+    os.execvp("unshare", ["unshare", "--net", "--mount", sys.executable, *sys.argv])
+
+
+def run(words):
+    subprocess.run(words.split(), check=True)
+
+
+class Hosts:
+    """A network namespace for each machine, with an address behind a bridge, and a disk."""
+
+    def __init__(self, folder):
+        self.processes, self.folder = [], folder
+        run("ip link set lo up")
+        run("ip link add bridge type bridge")
+        run("ip addr add 10.0.0.1/24 dev bridge")
+        run("ip link set bridge up")
+        for at in range(MACHINES):
+            os.mkdir(f"{folder}/m{at}")
+            run(f"mount -t tmpfs -o size={DISK} soak {folder}/m{at}")
+            held = subprocess.Popen(["unshare", "--net", "sh", "-c", "echo && exec sleep infinity"], stdout=subprocess.PIPE)
+            held.stdout.readline()
+            self.processes.append(held)
+            run(f"ip link add v{at} type veth peer name e{at}")
+            run(f"ip link set e{at} netns {held.pid}")
+            run(f"ip link set v{at} master bridge up")
+            for words in "ip link set lo up", f"ip addr add 10.0.0.{10 + at}/24 dev e{at}", f"ip link set e{at} up":
+                run(self.inside(at) + words)
+
+    def inside(self, at):
+        return f"nsenter -t {self.processes[at].pid} -n "
+
+    def enter(self, at):
+        """This thread is on that machine from now on."""
+        with open(f"/proc/{self.processes[at].pid}/ns/net") as space:
+            if ctypes.CDLL(None, use_errno=True).setns(space.fileno(), 0) != 0:
+                raise OSError(ctypes.get_errno(), "setns")
+
+    def cut(self, at, is_cut):
+        run(f"ip link set v{at} {'down' if is_cut else 'up'}")
+
+    def slow(self, at, is_slow):
+        how = f"add dev {{}} root tbf rate {LINE}kbit burst 16kb latency 400ms" if is_slow else "del dev {} root"
+        run("tc qdisc " + how.format(f"v{at}"))
+        run(self.inside(at) + "tc qdisc " + how.format(f"e{at}"))
+
+    def fill(self, at, is_full):
+        path = f"{self.folder}/m{at}/fill"
+        if not is_full:
+            return os.unlink(path)
+        with open(path, "wb", buffering=0) as file:
+            try:
+                while True:
+                    file.write(bytes(4096))
+            except OSError:
+                pass
+
+    def end(self):
+        for one in self.processes:
+            one.kill()
+            one.wait()
+        for at in range(MACHINES):
+            subprocess.run(["umount", f"{self.folder}/m{at}"], stderr=subprocess.DEVNULL)
 
 
 def free_ports(count):
@@ -38,11 +113,14 @@ def free_ports(count):
 class Group:
     """Processes: an etcd, and the machines."""
 
-    def __init__(self, cairn, folder, log_size):
-        self.cairn, self.folder, self.log_size = cairn, folder, log_size
+    def __init__(self, cairn, folder, log_size, hosts):
+        self.cairn, self.folder, self.log_size, self.hosts = cairn, folder, log_size, hosts
         ports = free_ports(2 + 2 * MACHINES)
-        self.etcd_url, peer = f"http://127.0.0.1:{ports[0]}", f"http://127.0.0.1:{ports[1]}"
-        self.redis, self.copies = ports[2 : 2 + MACHINES], ports[2 + MACHINES :]
+        etcd = "10.0.0.1" if hosts else "127.0.0.1"
+        self.etcd_url, peer = f"http://{etcd}:{ports[0]}", f"http://{etcd}:{ports[1]}"
+        addresses = [f"10.0.0.{10 + at}" if hosts else "127.0.0.1" for at in range(MACHINES)]
+        self.redis = list(zip(addresses, ports[2 : 2 + MACHINES]))
+        self.copies = list(zip(addresses, ports[2 + MACHINES :]))
         with open(os.open(f"{folder}/secret", os.O_CREAT | os.O_WRONLY, 0o600), "wb") as secret:
             secret.write(os.urandom(32))
         log = open(f"{folder}/etcd.out", "ab")
@@ -56,10 +134,11 @@ class Group:
         self.running, self.began = [None] * MACHINES, time.monotonic()
 
     def start(self, at):
-        words = f"serve store{at} --log log{at} --etcd {self.etcd_url} --prefix /cairn/soak --name m{at}"
-        words += f" --listen 127.0.0.1:{self.copies[at]} --redis 127.0.0.1:{self.redis[at]}"
-        words += f" --secret-file secret --log-size {self.log_size} --domain emulated --lease 2"
-        process = subprocess.Popen([self.cairn] + words.split(), cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        files = f"m{at}/" if self.hosts else f"{at}"
+        words = f"{self.hosts.inside(at) if self.hosts else ''}{self.cairn} serve {files}store --log {files}log --etcd {self.etcd_url} --prefix /cairn/soak --name m{at}"
+        words += " --listen {}:{} --redis {}:{}".format(*self.copies[at], *self.redis[at])
+        words += f" --secret-file secret --log-size {self.log_size} --domain emulated --lease 2{' --open' if self.hosts else ''}"
+        process = subprocess.Popen(words.split(), cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         threading.Thread(target=self.keep, args=(at, process.stdout), daemon=True).start()
         self.running[at] = process
 
@@ -82,6 +161,8 @@ class Group:
                 one.send_signal(signal.SIGCONT)
                 one.kill()
                 one.wait()
+        if self.hosts:
+            self.hosts.end()
 
 
 class Refused(Exception):
@@ -102,7 +183,7 @@ class Client:
         """The answer; ConnectionError if it is not known whether it was done."""
         if self.socket is None:
             try:
-                self.socket = socket.create_connection(("127.0.0.1", self.ports[self.at]), timeout=1.0)
+                self.socket = socket.create_connection(self.ports[self.at], timeout=1.0)
                 self.socket.settimeout(1.5)
                 self.file = self.socket.makefile("rb")
             except OSError as error:
@@ -204,7 +285,9 @@ def write(history, ports, own, over, size):
                 value = found
 
 
-def read(history, ports, over):
+def read(history, ports, over, enter=None):
+    if enter:
+        enter()
     client, rng = Client(ports), random.Random(7)
     while not over.is_set():
         try:
@@ -248,6 +331,11 @@ def fault(group, rng, what, history):
         if group.running[at].wait(timeout=60) != 0:
             history.fail(f"machine {at} did not stop well")
         group.start(at)
+    else:
+        act = {"cut": group.hosts.cut, "slow": group.hosts.slow, "fill": group.hosts.fill}[what.split()[0]]
+        act(at, True)
+        time.sleep(rng.choice([0.5, 3, 8]))
+        act(at, False)
 
 
 def watch(group, history, over):
@@ -257,6 +345,7 @@ def watch(group, history, over):
             code = one.poll() if one else None
             if code is not None and code != -signal.SIGKILL and group.running[at] is one and code != 0:
                 history.fail(f"machine {at} ended by itself with code {code}")
+                over.set()
                 return
 
 
@@ -268,24 +357,36 @@ def main():
     parser.add_argument("--writers", type=int, default=8)
     parser.add_argument("--log-size", default="1M")
     parser.add_argument("--value", type=int, default=1000, help="bytes that each write has beside: with a small log, machines that were away need a seed")
+    parser.add_argument("--only", default="", help="these faults alone, as in: cut,slow,fill leader")
     parser.add_argument("--keep", action="store_true", help="leave the files there")
     asked = parser.parse_args()
+    is_isolated = isolate()
     seed = asked.seed if asked.seed is not None else random.randrange(1 << 32)
     rng = random.Random(seed)
     folder = tempfile.mkdtemp(prefix="soak-replicated-")
     print(f"seed {seed}, files in {folder}", flush=True)
-    group = Group(os.path.abspath(asked.cairn), folder, asked.log_size)
+    hosts = Hosts(folder) if is_isolated else None
+    if not hosts:
+        print("no networks of their own are to be had (root, and the command ip): no machine is cut off, slow, or full", flush=True)
+    group = Group(os.path.abspath(asked.cairn), folder, asked.log_size, hosts)
     history, over = History(asked.writers), threading.Event()
     try:
         for at in range(MACHINES):
             group.start(at)
         threads = [threading.Thread(target=write, args=(history, group.redis, own, over, asked.value)) for own in range(asked.writers)]
         threads += [threading.Thread(target=read, args=(history, group.redis, over)) for _ in range(2)]
+        if hosts:
+            for at in range(MACHINES):
+                enter = lambda at=at: hosts.enter(at)
+                threads += [threading.Thread(target=read, args=(history, [group.redis[at]], over, enter))]
         threads += [threading.Thread(target=watch, args=(group, history, over))]
         for thread in threads:
             thread.start()
         end = time.monotonic() + 60 * asked.minutes
         kinds = ["kill leader", "kill leader", "kill one", "pause leader", "pause leader", "pause one", "kill all", "stop leader", "stop one"]
+        if hosts:
+            kinds += ["cut leader", "cut leader", "cut one", "slow leader", "slow one", "fill leader", "fill one"]
+        kinds = [kind for kind in kinds if any(kind.startswith(one) for one in asked.only.split(","))]
         gaps = {}
         first = Client(group.redis)
         until_answered(lambda: history.read(first, 0), over)
