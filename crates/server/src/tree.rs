@@ -58,6 +58,13 @@ const TOGETHER: u32 = 16;
 const TOGETHER_SLOW: u32 = 2;
 /// Attempts alone: none is in conflict with another one.
 const ALONE: u32 = 4;
+/// Of the objects' bytes, the part that is kept for notes of what is to be removed: some bytes for each key that has gone among others that stay. And most of them.
+const SPARE: u64 = 16;
+const SPARE_MAX: u64 = 4 << 20;
+/// `"CairnSrv"`.
+const MAGIC: u64 = u64::from_le_bytes(*b"CairnSrv");
+/// Behind the name of a tree that is being made.
+const MAKING: &str = ".making";
 
 /// How an attempt is to stand to others. One that is to be alone waits for all that have begun, and all that begin wait for it.
 #[derive(Clone, Copy)]
@@ -71,14 +78,6 @@ enum Gate {
 fn one_alone() -> Error {
     Error::Conflict("another transaction is to be alone".to_owned())
 }
-
-/// Of the objects' bytes, the part that is kept for notes of what is to be removed: some bytes for each key that has gone among others that stay. And most of them.
-const SPARE: u64 = 16;
-const SPARE_MAX: u64 = 4 << 20;
-/// `"CairnSrv"`.
-const MAGIC: u64 = u64::from_le_bytes(*b"CairnSrv");
-/// Behind the name of a tree that is being made.
-const MAKING: &str = ".making";
 
 /// What the heap's root pointer leads to.
 #[derive(Clone, Copy, Debug, Persist)]

@@ -28,7 +28,7 @@ use crate::output::note;
 
 /// Bytes of a log, unless the user says.
 const LOG: u64 = 64 << 20;
-/// The longest segment of one: a replica that is asked for a segment takes it as a whole, and space is free again by segments.
+/// The longest segment of one. Space is free again by segments, and a record as long as one takes a replica its time.
 const SEGMENT: u64 = 64 << 20;
 
 pub fn run(args: &Serve) -> Outcome {
