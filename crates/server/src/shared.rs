@@ -341,6 +341,14 @@ impl Shared {
         }
     }
 
+    /// The same, once; [`engine::Error::Conflict`] where it would have to wait for a transaction that may take long.
+    pub(crate) fn try_look(&self, run: engine::Run<'_>) -> engine::Result<()> {
+        match self.gate.hidden() {
+            None => self.engine.try_read(run),
+            Some(hidden) => self.engine.try_read(&mut |tx| run(&mut Hiding::new(tx, &hidden))),
+        }
+    }
+
     /// Goes on with a removal that waits for room. The caller's thread has no transaction inside the gate.
     pub(crate) fn end_unfinished(&self) -> engine::Result<()> {
         if self.gate.hidden().is_none() {

@@ -1,5 +1,7 @@
 //! `MULTI`, `EXEC` and `WATCH`: what is queued, and what becomes of it.
 
+use std::sync::Arc;
+
 use super::ended::{note_slow, outcome_of};
 use super::messages::hear_first;
 use super::monitored::tell_from;
@@ -8,7 +10,7 @@ use crate::command::Command;
 use crate::commands::{self, COMMANDS};
 use crate::data::stored;
 use crate::databases::Seen;
-use crate::engine;
+use crate::engine::{self, Tx};
 use crate::failpoints::Step;
 use crate::form::flag;
 use crate::job::{Job, Parts};
@@ -93,7 +95,7 @@ pub(super) async fn exec(mut parts: Parts, thread: &Thread) -> Parts {
     if shared.failpoints.skips(Step::WatchedInside) {
         let watched = std::mem::take(&mut inner.session.watched);
         let keys: Vec<Vec<u8>> = watched.keys().cloned().collect();
-        if versions(shared, &keys).is_ok_and(|now| !now.iter().eq(watched.values())) {
+        if versions(shared, &keys, true).is_ok_and(|now| !now.iter().eq(watched.values())) {
             inner.reply.null_array();
             return Parts { input, batch, commands, ..inner };
         }
@@ -113,15 +115,16 @@ pub(super) async fn exec(mut parts: Parts, thread: &Thread) -> Parts {
     Parts { input, batch, commands, ran, ..job.parts }
 }
 
-/// What keys, with the number of their database in front, are at this moment.
-fn versions(shared: &Shared, keys: &[Vec<u8>]) -> engine::Result<Vec<Seen>> {
+/// What keys, with the number of their database in front, are at this moment. Only where it may wait for transactions that take long it does.
+fn versions(shared: &Shared, keys: &[Vec<u8>], waits: bool) -> engine::Result<Vec<Seen>> {
     let mut versions = Vec::new();
-    shared.look(&mut |tx| {
+    let mut look = |tx: &mut dyn Tx| {
         // Where a swap comes in between, what is seen is in another database than it is at `EXEC`, or as it is behind the swap.
         let map = shared.databases.now();
         versions = keys.iter().map(|key| map.seen(tx, key)).collect::<Result<_, _>>()?;
         Ok(())
-    })?;
+    };
+    if waits { shared.look(&mut look) } else { shared.try_look(&mut look) }?;
     Ok(versions)
 }
 
@@ -129,13 +132,20 @@ fn versions(shared: &Shared, keys: &[Vec<u8>]) -> engine::Result<Vec<Seen>> {
 const LOOKED_AT: usize = 1000;
 
 /// What each key is at a moment between the request and its answer.
-async fn look(shared: &Shared, keys: &[Vec<u8>]) -> engine::Result<Vec<Seen>> {
+async fn look(shared: &Arc<Shared>, keys: &[Vec<u8>]) -> engine::Result<Vec<Seen>> {
     let mut seen = Vec::new();
     for (at, some) in keys.chunks(LOOKED_AT).enumerate() {
         if at > 0 {
             tokio::task::yield_now().await;
         }
-        seen.extend(versions(shared, some)?);
+        seen.extend(match versions(shared, some, false) {
+            Err(engine::Error::Conflict(_)) => {
+                let (shared, some) = (shared.clone(), some.to_vec());
+                let seen = tokio::task::spawn_blocking(move || versions(&shared, &some, true)).await;
+                seen.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))?
+            }
+            seen => seen?,
+        });
     }
     Ok(seen)
 }

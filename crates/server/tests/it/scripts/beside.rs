@@ -46,6 +46,7 @@ fn who_meets_a_long_script_waits_alone() {
                 vec!["EVAL", "return redis.call('incr', 'k')", "0"],
                 vec!["GET", "k"],
                 vec!["SET", "elsewhere", "1"],
+                vec!["WATCH", "k"],
             ]
             .map(|words| {
                 let mut client = Client::to(address);
@@ -65,6 +66,7 @@ fn who_meets_a_long_script_waits_alone() {
             assert!(matches!(waits[1].reply(), Reply::Int(1..=3)), "{store:?} {domain:?} {script}");
             waits[2].reply();
             assert_eq!(waits[3].reply(), Reply::ok());
+            assert_eq!(waits[4].reply(), Reply::ok());
             drop((long, other, waits));
             server.stop();
             server.join().unwrap();
