@@ -245,6 +245,18 @@ fn apply(op: &Op, bytes: &mut [u8]) -> Option<i128> {
 mod tests {
     use super::*;
 
+    /// As in Redis, what is only read may hang over the end of the longest string.
+    #[test]
+    fn the_last_byte_of_the_longest_string_is_read() {
+        let of = Type { signed: false, bits: 13 };
+        let last = STRING_MAX as u64 * 8 - 1;
+        for (at, reads, fits) in
+            [(last, true, true), (last, false, false), (last - 12, false, true), (last + 1, true, false)]
+        {
+            assert_eq!(offset(at.to_string().as_bytes(), of, reads).ok(), fits.then_some(at), "{at} {reads}");
+        }
+    }
+
     #[test]
     fn what_is_written_is_read_and_nothing_beside_it_changes() {
         for signed in [false, true] {

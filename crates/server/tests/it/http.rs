@@ -14,7 +14,7 @@ use pmem::DomainChoice;
 use server::engine::{Commit, Engine, Error, Kv, Result, Run};
 use server::{Config, Server};
 
-use crate::support::until;
+use crate::support::{Ends, until};
 
 /// A store whose health can be taken away.
 struct Frail {
@@ -300,7 +300,7 @@ fn metrics_agree_under_load() {
         let running = Running::start(domain);
         let stop = AtomicBool::new(false);
         std::thread::scope(|threads| {
-            let _stop = Stop(&stop);
+            let _ends = Ends(&stop);
             for _ in 0..3 {
                 threads.spawn(|| {
                     let mut redis = running.redis();
@@ -438,15 +438,6 @@ fn a_stop_waits_for_nobody() {
     assert!(soon, "it waits for somebody");
 }
 
-/// Ends the threads of a test, however it ends.
-struct Stop<'a>(&'a AtomicBool);
-
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Relaxed);
-    }
-}
-
 /// Chromium, killed at the end with the processes it has started.
 struct Browser(Child);
 
@@ -486,7 +477,7 @@ fn the_page_draws() {
     let running = Running::start(DomainChoice::File);
     let stop = AtomicBool::new(false);
     std::thread::scope(|threads| {
-        let _stop = Stop(&stop);
+        let _ends = Ends(&stop);
         threads.spawn(|| {
             let mut redis = running.redis();
             while !stop.load(Relaxed) {

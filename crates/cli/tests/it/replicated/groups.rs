@@ -380,6 +380,19 @@ fn what_is_nearly_as_long_as_a_segment_is_on_every_machine() {
     (0..20).for_each(|n| set(&mut client, n));
     let refused = client.ask(&format!("SET long {}", value(0, 2_100_000))).unwrap();
     assert!(refused.contains("a segment of it") && refused.contains("--log-size"), "{refused}");
+    // Two between MULTI and EXEC fit, and three do not: nothing is there of these.
+    let half = |name: &str| format!("SET {name} {}", value(0, 1_000_000));
+    for (names, fits) in [(&["a", "b"][..], true), (&["c", "d", "e"], false)] {
+        assert_eq!(client.ask("MULTI").unwrap(), "+OK");
+        names.iter().for_each(|name| assert_eq!(client.ask(&half(name)).unwrap(), "+QUEUED"));
+        let answer = client.ask("EXEC").unwrap();
+        if fits {
+            assert_eq!(answer, "*2");
+            names.iter().for_each(|_| assert_eq!(client.reply().unwrap(), "+OK"));
+        } else {
+            assert!(answer.contains("a segment of it"), "{answer}");
+        }
+    }
     // One that was away gets them from the log, or the store anew.
     let away = (leader + 1) % MACHINES;
     group.kill(away);
@@ -391,7 +404,7 @@ fn what_is_nearly_as_long_as_a_segment_is_on_every_machine() {
     group.kill(leader);
     let next = group.leader(&[away, 3 - leader - away]);
     (0..40).for_each(|n| assert!(group.ask(next, &format!("GET k{n}")).unwrap() == value(n, 2_000_000), "{n}"));
-    assert_eq!(group.ask(next, "EXISTS long").unwrap(), ":0");
+    assert_eq!(group.ask(next, "EXISTS long a b c d e").unwrap(), ":2");
 }
 
 /// A leader that is full evicts, and a follower has room for all that it writes, and for what a next leader does.

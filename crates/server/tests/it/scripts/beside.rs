@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use pmem::DomainChoice;
 
 use super::DOMAINS;
-use crate::support::{Client, Reply, Store, request, start, until, usual};
+use crate::support::{Client, Ends, Reply, Store, request, start, until, usual};
 
 /// Longer than any client here waits.
 const LIMIT: &str = "CONFIG SET lua-time-limit 600000";
@@ -74,15 +74,6 @@ fn who_meets_a_long_script_waits_alone() {
     }
 }
 
-/// Ends the threads of a test, however it ends.
-struct Ends<'a>(&'a AtomicBool);
-
-impl Drop for Ends<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Relaxed);
-    }
-}
-
 /// Others write what it has written in the moment in which it becomes long: they wait, and neither their threads nor who has written with them.
 #[test]
 fn who_is_in_the_way_of_one_that_becomes_long_waits_alone() {
@@ -109,7 +100,7 @@ fn who_is_in_the_way_of_one_that_becomes_long_waits_alone() {
                 }
                 for round in 0..4 {
                     let said = || format!("{store:?} {domain:?} {writer:?}, round {round}");
-                    // Of each thread some, which write what is nobody's.
+                    // Of each thread some, which write what no script has written.
                     let mut free: Vec<Client> = (0..4).map(|_| Client::to(address)).collect();
                     long.send(&request(&["EVAL", "redis.call('incr', 'k') while true do end", "0"]));
                     let is_long = |client: &mut Client| run_long(client, 1);
