@@ -42,6 +42,10 @@ impl Leading {
         match *self {}
     }
 
+    pub(crate) fn force_own(&self, _: &Image, _: u64, _: Duration) -> Result<bool> {
+        match *self {}
+    }
+
     pub(crate) fn close(&self) {
         match *self {}
     }

@@ -305,6 +305,14 @@ impl Core {
         self.force_within(lsn, self.options.stall_timeout)
     }
 
+    /// Everything through `lsn` is durable on this machine when this returns; false if its image is none of those that count.
+    pub(crate) fn force_own(&self, lsn: u64) -> Result<bool> {
+        match &self.leading {
+            Some(leading) => leading.force_own(&self.image, lsn, self.options.stall_timeout),
+            None => self.force_through(lsn).map(|()| true),
+        }
+    }
+
     /// Flushes what is complete up to `lsn` and beyond, and waits for what others reserved, or flush.
     #[inline(never)]
     pub(crate) fn force_within(&self, lsn: u64, timeout: Duration) -> Result<()> {

@@ -56,6 +56,8 @@ pub enum Step {
     Fence,
     /// A leader waits for a write quorum.
     WriteQuorum,
+    /// The leader's own image has a record when it has all before it, too.
+    OwnInOrder,
     /// A takeover needs quorums of the replicas before a change, too, that may not be committed.
     BothQuorums,
     /// ... and installs them before those behind the change alone.

@@ -161,6 +161,22 @@ impl Log {
         self.core.force_through(lsn.0)
     }
 
+    /// Through which record this machine's image has all, if it is one of the replicas.
+    #[cfg(test)]
+    pub(crate) fn own_through(&self) -> Option<u64> {
+        self.core.leading.as_ref()?.own_through(&self.core.image)
+    }
+
+    /// Everything through `lsn` is durable on this machine when this returns, where [`force_now`](Self::force_now) waits for a write quorum as well: what is lost with this machine alone is lost.
+    /// It is on its way to the other replicas, and a later `force_now` needs no other barrier here. False if this machine's image is none of the replicas: then nothing was waited for.
+    ///
+    /// # Errors
+    /// As [`force`](Self::force).
+    pub fn force_own(&self, lsn: Lsn) -> Result<bool> {
+        self.check(lsn)?;
+        self.core.force_own(lsn.0)
+    }
+
     #[inline]
     fn check(&self, lsn: Lsn) -> Result<()> {
         let forced = self.core.image.window.forced();

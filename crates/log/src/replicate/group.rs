@@ -49,6 +49,8 @@ pub(super) enum Until {
     Committed(u64),
     /// Enough replicas have it, whatever the leader's own image has.
     Remote(u64),
+    /// The leader's own image has everything through this record, whatever the replicas have.
+    Own(u64),
     /// Every live replica knows that the log begins at this position, or further on.
     Head(u64),
 }
@@ -172,6 +174,12 @@ impl Group {
         self.over.is_some() || self.have(through) >= needed
     }
 
+    /// Through which record the leader's own image has all, if what is `committed` is in it: a batch that a thread still flushes holds up those behind it.
+    pub(super) fn own_through(&self, committed: u64) -> u64 {
+        let here = self.batches.iter().take_while(|b| b.local == Local::Done || self.skips(Step::OwnInOrder));
+        here.last().map_or(committed, |b| b.claimed.to())
+    }
+
     fn advance(&mut self) -> Advance {
         let mut advance = Advance::default();
         while self.over.is_none()
@@ -198,8 +206,10 @@ impl Group {
     /// never too late, and wakes a thread once where each acknowledgement would. That many are as many as the live replicas exceed what is needed, and one. Only the
     /// first batch that lacks any counts: those behind it lack as much.
     pub(super) fn lacking(&self, until: Until) -> Option<Lacking> {
-        let (Until::Committed(lsn) | Until::Remote(lsn)) = until else {
-            return Some(Lacking { through: u64::MAX, heard: usize::MAX });
+        let lsn = match until {
+            Until::Committed(lsn) | Until::Remote(lsn) => lsn,
+            Until::Own(_) => return None,
+            Until::Head(_) => return Some(Lacking { through: u64::MAX, heard: usize::MAX }),
         };
         let needed = self.write_quorum.saturating_sub(usize::from(self.counts));
         for batch in &self.batches {
@@ -348,6 +358,23 @@ mod tests {
         let taken = group.take_local().expect("posted");
         assert!(group.take_local().is_none(), "one flushes it");
         assert_eq!(through(&group.local(&taken)), Some(1));
+    }
+
+    /// Two threads flush, each a batch; the later one is done first.
+    #[test]
+    fn the_own_image_has_what_is_in_it_with_all_before() {
+        let mut group = group(true, 2, 2);
+        group.posted(Claimed::new(1, 3), 0);
+        let first = group.take_local().expect("posted");
+        group.posted(Claimed::new(4, 5), 0);
+        let second = group.take_local().expect("posted");
+        assert_eq!(group.own_through(0), 0);
+        assert!(group.local(&second).committed.is_none());
+        assert_eq!(group.own_through(0), 0, "those before it are not");
+        assert!(group.local(&first).committed.is_none());
+        assert_eq!(group.own_through(0), 5);
+        assert_eq!(through(&group.acknowledged(0, 5)), Some(5));
+        assert_eq!(group.own_through(5), 5, "all that is committed");
     }
 
     #[test]

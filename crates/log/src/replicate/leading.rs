@@ -158,6 +158,7 @@ impl Leading {
             || match until {
                 Until::Committed(lsn) => image.advance(None) >= lsn,
                 Until::Remote(lsn) => group.has_remote(lsn),
+                Until::Own(lsn) => group.own_through(image.advance(None)) >= lsn,
                 Until::Head(position) => group.all_know_head(position),
             }
     }

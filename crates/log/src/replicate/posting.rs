@@ -91,31 +91,59 @@ impl Leading {
 
     /// Everything through `lsn` is on a write quorum of the replicas when this returns.
     pub(crate) fn force(&self, image: &Image, lsn: u64, timeout: Duration) -> Result<()> {
+        self.force_until(image, lsn, timeout, Until::Committed)
+    }
+
+    /// Everything through `lsn` is in the leader's own image when this returns, and on its way to the others; false if that is none of the replicas. One barrier, which is that of the force
+    /// that waits for the others.
+    pub(crate) fn force_own(&self, image: &Image, lsn: u64, timeout: Duration) -> Result<bool> {
+        if self.own.is_none() {
+            return Ok(false);
+        }
+        self.force_until(image, lsn, timeout, Until::Own).map(|()| true)
+    }
+
+    /// Through which record the leader's own image has all; none if it is none of the replicas.
+    #[cfg(test)]
+    pub(crate) fn own_through(&self, image: &Image) -> Option<u64> {
+        self.own.map(|_| self.there_through(image, Until::Own))
+    }
+
+    /// Through which record it is there, whatever is missing of those behind it.
+    fn there_through(&self, image: &Image, until: fn(u64) -> Until) -> u64 {
+        let committed = image.advance(None);
+        match until(0) {
+            Until::Own(_) => self.group.lock().own_through(committed),
+            _ => committed,
+        }
+    }
+
+    fn force_until(&self, image: &Image, lsn: u64, timeout: Duration, until: fn(u64) -> Until) -> Result<()> {
         let started = (self.clock)();
         let mut pause = Wait::new(&image.waiting);
         loop {
-            let forced = image.advance(None);
-            if forced >= lsn {
+            let there = self.there_through(image, until);
+            if there >= lsn {
                 return Ok(());
             }
             self.check()?;
             image.pool.check_usable()?;
             self.post(image)?;
             let posted = self.group.lock().last_posted().map_or(0, |last| last.min(lsn));
-            if self.order == FlushOrder::After {
+            if self.order == FlushOrder::After && matches!(until(0), Until::Committed(_)) {
                 while !self.wait(image, Until::Remote(posted)) {}
             }
             self.flush_own(image)?;
-            if posted > forced {
-                self.wait(image, Until::Committed(posted));
+            if posted > there {
+                self.wait(image, until(posted));
                 continue;
             }
-            if image.window.is_held(forced + 1) && image.window.forced() == forced {
+            if image.window.is_held(there + 1) && self.there_through(image, until) == there {
                 let waited = Duration::from_micros((self.clock)().saturating_sub(started));
                 if waited > timeout {
-                    return Err(Error::Stalled { lsn: Lsn(forced + 1), waited });
+                    return Err(Error::Stalled { lsn: Lsn(there + 1), waited });
                 }
-                let is_there = || image.window.forced() > forced || !image.window.is_held(forced + 1);
+                let is_there = || image.window.forced() > there || !image.window.is_held(there + 1);
                 // Until its holder completes it; how long that took, is asked above.
                 let _: std::result::Result<(), Duration> = pause.once(timeout, is_there);
             }

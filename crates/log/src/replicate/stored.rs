@@ -152,6 +152,18 @@ impl StoredReplica {
         }
     }
 
+    /// Whether all records through this one are whole, as far as it has not forgotten them.
+    #[cfg(test)]
+    pub(crate) fn has_through(&self, lsn: u64) -> bool {
+        let Some(log) = &self.log else { return lsn == 0 };
+        let superline = log.cell.get();
+        let (head, epoch) = (superline.head(), superline.head_epoch);
+        let mut reader =
+            Reader::new(&self.pool, &log.region, &log.geometry, &log.key, superline, self.failpoints).shared();
+        let walk = reader.walk_until(lsn + 1, head.lsn, head.position, epoch, u64::MAX);
+        walk.is_ok_and(|walk| walk.lsn > lsn)
+    }
+
     fn with_log(&mut self, act: impl FnOnce(&mut Log, &Pool, Failpoints) -> Result<Reply>) -> Result<Answer> {
         match &mut self.log {
             Some(log) => act(log, &self.pool, self.failpoints).map(Answer::plain),

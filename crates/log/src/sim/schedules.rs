@@ -84,6 +84,7 @@ fn a_protocol_without_a_step_is_found() {
         Step::NewestLog,
         Step::Fence,
         Step::WriteQuorum,
+        Step::OwnInOrder,
     ] {
         let first = first_seed();
         let rivals = |seed| Shape { rivals: true, ..Shape::random(seed) };

@@ -48,6 +48,8 @@ pub(super) struct World {
     pub(super) twice: bool,
     /// ... or lost with its medium.
     pub(super) wiped: bool,
+    /// Through which record the image of each machine that led was said to have all.
+    own: Vec<u64>,
     /// This machine has a new medium, and no replica of the log was made of it yet.
     lost: Option<usize>,
     tells: bool,
@@ -92,6 +94,7 @@ impl World {
             flips: Vec::new(),
             twice: false,
             wiped: false,
+            own: vec![0; shape.machines()],
             lost: None,
             tells: std::env::var_os("CAIRN_TELL").is_some(),
         })
@@ -520,6 +523,10 @@ impl World {
     /// Its process is gone.
     pub(super) fn down(&mut self, at: usize) {
         self.tell(|| format!("machine {at} stops"));
+        let own = self.nodes[at].leader().and_then(|leader| leader.log.own_through());
+        if let (Some(own), Some(known)) = (own, self.own.get_mut(at)) {
+            *known = own;
+        }
         self.nodes[at].ends.clear();
         self.nodes[at].role = Role::Down;
         self.network.crash(self.nodes[at].net);
@@ -543,6 +550,9 @@ impl World {
         self.nodes[at].role = match &self.nodes[at].module {
             None => Role::Idle,
             Some(module) => match Node::open(module, Failpoints(self.without)) {
+                Ok(replica) if self.damaged.is_none() && !replica.has_through(std::mem::take(&mut self.own[at])) => {
+                    return Err(format!("machine {at} led, and its own image lacks a record that it was said to have"));
+                }
                 Ok(replica) => Role::Serving(Box::new(Served::new(replica, false))),
                 Err(_) if self.damaged == Some(at) => {
                     self.wiped = true; // it is as good as lost
@@ -568,6 +578,7 @@ impl World {
         let (module, replica) = Node::make(Failpoints(self.without)).map_err(broken)?;
         drop(replica);
         self.nodes[at].module = Some(module);
+        self.own[at] = 0;
         self.lost = Some(at);
         Ok(())
     }

@@ -55,6 +55,41 @@ fn live(log: &Log) -> usize {
     log.replicas().iter().filter(|(_, state, _)| *state == ReplicaHealth::Live).count()
 }
 
+/// What is durable here is so while no other machine answers, with the barrier that the quorum's force needs anyway.
+#[test]
+fn the_own_image_waits_for_no_replica() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let long = Duration::from_secs(200);
+    let trust = fabric::Options { anyone: true, send_timeout: long, ..Default::default() };
+    let pool = pmem::Options::new().domain(DomainChoice::Emulated);
+    let serve =
+        |name: &str| Replica::serve_with(&pool, dir.path().join(name), "127.0.0.1:0", trust.clone()).expect("serves");
+    let others = [serve("one"), serve("two")];
+    let gates = others.each_ref().map(|replica| Gate::to(replica.address().expect("an address").to_string()));
+    let replicas =
+        gates.iter().fold(Replicas::new().local(dir.path().join("own")), |some, gate| some.at(&gate.address));
+    let replicas = replicas.write_quorum(2).trust(trust.clone()).timeout(long);
+    let log = Options::new().bytes(1 << 20).idle(None).create_replicated(&replicas).expect("made");
+    log.append(b"on all of them").expect("appended");
+    gates.iter().for_each(|gate| gate.shut.store(true, Relaxed));
+    let before = log.pool().stats().drains;
+    let lsn = log.reserve(7).and_then(|mut record| {
+        record.copy(0, b"is here");
+        record.complete()
+    });
+    let lsn = lsn.expect("appended");
+    assert!(log.force_own(lsn).expect("forced"));
+    assert!(log.force_own(lsn).expect("forced"), "it is there");
+    assert_eq!(log.pool().stats().drains - before, 1);
+    assert_eq!(log.forced().get(), lsn.get() - 1, "no other machine has it");
+    gates.iter().for_each(|gate| gate.shut.store(false, Relaxed));
+    log.force_now(lsn).expect("two of three have it");
+    assert_eq!(log.pool().stats().drains - before, 1);
+    assert_eq!(log.forced(), lsn);
+    gates.iter().for_each(|gate| gate.over.store(true, Relaxed));
+    log.close().expect("closed");
+}
+
 /// No thread waits until a replica takes something: what would be waited for is longer than this test may take.
 #[test]
 fn a_replica_that_hangs_holds_nobody_up_and_comes_back_by_itself() {

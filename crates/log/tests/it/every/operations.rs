@@ -48,6 +48,7 @@ const OPERATIONS: &[(&str, Kind)] = &[
     ("Log::reserve", Kind::Reserve),
     ("Log::force", Kind::Force),
     ("Log::force_now", Kind::ForceNow),
+    ("Log::force_own", Kind::ForceNow),
     ("Log::post", Kind::Post),
     ("Log::forced", Kind::Forced),
     ("Log::vulnerability_window", Kind::Window),

@@ -148,6 +148,9 @@ impl Group {
             }
             Kind::ForceNow => {
                 let Some(lsn) = self.model().some(rng.word()) else { return };
+                if rng.below(2) == 0 {
+                    assert_eq!(log.force_own(Lsn::new(lsn)).unwrap(), log.own_replica().is_some());
+                }
                 log.force_now(Lsn::new(lsn)).unwrap();
             }
             Kind::Post => log.post().unwrap(),

@@ -199,7 +199,13 @@ impl<'a> Thread<'a> {
                 assert!(window.bound == 0 || window.now <= window.bound, "{window:?}");
             }
             _ => {
-                let force = |lsn| if kind == Kind::Force { log.force(lsn) } else { log.force_now(lsn) };
+                let own = self.rng.below(2) == 0;
+                let force = |lsn| match kind {
+                    Kind::Force => log.force(lsn),
+                    // There are no other machines.
+                    _ if own => log.force_own(lsn).map(|is_here| assert!(is_here)),
+                    _ => log.force_now(lsn),
+                };
                 let beyond = force(Lsn::new(log.stats().next.get() + 5000));
                 assert!(matches!(beyond, Err(Error::Limit { .. })), "{beyond:?}");
                 let draw = self.rng.word();
