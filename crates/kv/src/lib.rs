@@ -242,3 +242,4 @@ pub use time::Timestamp;
 pub use txn::later::Commit;
 pub use txn::scan::{Pair, Scan};
 pub use txn::transaction::Transaction;
+pub use writers::work::Stage;

@@ -13,7 +13,7 @@ use crate::durable::group::{self, Member, Written};
 use crate::error::{Error, Result};
 use crate::isolation::active::Pin;
 use crate::space::need::Need;
-use crate::writers::work::{Known, Work};
+use crate::writers::work::{Known, Stage, Work};
 use crate::writers::writer::{Log, Run};
 
 impl Committing<'_> {
@@ -133,6 +133,7 @@ impl Committing<'_> {
                 joined.extend_from_slice(&member.work.image);
             }
         }
+        members.iter().for_each(|member| member.work.tell(Stage::Ordered));
         let image = if alone { &members[0].work.image } else { &joined };
         drain_into(&self.versions.medium, &self.versions.space, image, &runs, link, log, members.len() as u32)?;
         Ok(runs.into())

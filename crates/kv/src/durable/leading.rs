@@ -38,7 +38,7 @@ use crate::durable::logged::{encode, len};
 use crate::error::{Error, Result};
 use crate::failpoints::Failpoints;
 use crate::options::Durability;
-use crate::writers::work::Work;
+use crate::writers::work::{Stage, Work};
 
 /// Whether it is not known if a commit is in the log.
 pub(super) fn is_in_doubt(error: &Error) -> bool {
@@ -144,12 +144,23 @@ impl Leading {
         encode(work, number, &mut record);
         self.filled.fetch_add(len as u64, Relaxed);
         let force = |lsn| if failpoints.skips(Step::LogFirst) { self.log.post() } else { self.log.force_now(lsn) };
-        let forced = record.complete().and_then(force);
+        let forced = record.complete().and_then(|lsn| self.tell(work, lsn)).and_then(force);
         if let Err(source) = forced {
             self.failed.store(true, Release);
             return Err(Error::LogInDoubt { source: source.into() });
         }
         Ok(number)
+    }
+
+    /// Says how far a commit has come, if it is to be told, before the write quorum has it. It is no further barrier.
+    fn tell(&self, work: &Work, lsn: Lsn) -> log::Result<Lsn> {
+        if work.told.is_some() {
+            work.tell(Stage::Ordered);
+            if self.log.force_own(lsn)? {
+                work.tell(Stage::Here);
+            }
+        }
+        Ok(lsn)
     }
 
     /// Lets the log forget what `force` has made durable in the store, which it returns. One barrier there, and two of the log. Unless it is urgent, one does it for all.

@@ -85,6 +85,7 @@ mod tests {
     use crate::durable::logged::{CHANGE, Commit};
     use crate::options::Options;
     use crate::txn::later::Commit as Awaited;
+    use crate::writers::work::Stage;
 
     /// The numbers of the commits that the log has, of a store that leads.
     fn in_log(store: &Store) -> Vec<u64> {
@@ -167,6 +168,15 @@ mod tests {
         drop(order);
         assert!(commits.into_iter().all(|commit| commit.wait().is_ok()));
         assert_eq!(store.get(b"two").unwrap().as_deref(), Some(&[7; 5][..]));
+        // One that is told of its stages, which cost nothing.
+        let before = barriers(&store);
+        let told = std::sync::Arc::new(parking_lot::Mutex::new(Vec::new()));
+        let mut tx = store.begin(tx::Isolation::Serializable).unwrap();
+        tx.put(b"three", b"").unwrap();
+        let hears = told.clone();
+        tx.commit_async_told(move |stage| hears.lock().push(stage)).wait().unwrap();
+        assert_eq!(*told.lock(), [Stage::Ordered, Stage::Here]);
+        assert_eq!(barriers(&store), (before.0, before.1 + 1));
         // As long as can be, and one byte more.
         let most = store.transaction_max().unwrap() - CHANGE - 3;
         commit(b"key", most).wait().unwrap();

@@ -16,6 +16,7 @@ use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::raw::{Borrows, Held};
 use crate::txn::transaction::Transaction;
+use crate::writers::work::{Stage, Tell};
 
 /// A commit on its way: see [`Transaction::commit_async`]. It comes to its end whether or not this is awaited.
 #[must_use = "what becomes of the commit is said here"]
@@ -76,10 +77,25 @@ impl Transaction<'_> {
     /// # Errors
     /// The result's are those of [`commit`](Self::commit).
     pub fn commit_async(self) -> Commit {
+        self.commit_told(None)
+    }
+
+    /// As [`commit_async`](Self::commit_async); `tell` is called when the commit has come to a [`Stage`], in their order, more than once maybe, or not at all: a caller that settles for less than the
+    /// commit can go on then. No reader sees it before it is committed, and it may still fail: what is ordered with the device or the log, what is here with this machine. Called on a thread that
+    /// commits, so `tell` is to be brief, and is not to use the store. A commit that is made at once has no stages.
+    ///
+    /// # Errors
+    /// The result's are those of [`commit`](Self::commit): behind a stage [`Error::InDoubt`] and [`Error::LogInDoubt`] alone, or that the store has failed already.
+    pub fn commit_async_told(self, tell: impl Fn(Stage) + Send + Sync + 'static) -> Commit {
+        self.commit_told(Some(Box::new(tell)))
+    }
+
+    fn commit_told(mut self, told: Option<Tell>) -> Commit {
         if self.writes() > 0
             && self.core().persistence.waits(self.core().versions.pool())
             && let Some(core) = self.core().shared()
         {
+            self.work.get_mut().told = told;
             let outcome = Arc::new(Outcome::default());
             let promise = Promise(Arc::clone(&outcome));
             let committers = core.committers.shared();

@@ -56,7 +56,21 @@ pub(crate) struct Work {
     /// Hashes of the keys whose locks are held.
     pub(crate) locks: Vec<u64>,
     pub(crate) runs: Vec<Run>,
+    /// Is told how far its commit has come.
+    pub(crate) told: Option<Tell>,
 }
+
+/// How far a commit has come that is under way, of a store whose commits wait for a device or for other machines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Stage {
+    /// It meets no conflict any more, and has its room and its place in the order of commits. It is durable nowhere yet.
+    Ordered,
+    /// The log on this machine has it, where it survives a loss of power; the write quorum may not have it yet. Not said of a store that is on one machine alone: what is there is committed.
+    Here,
+}
+
+/// Is called on the thread that commits, and should be brief.
+pub(crate) type Tell = Box<dyn Fn(Stage) + Send + Sync>;
 
 /// A key that is written.
 #[derive(Clone, Copy, Debug)]
@@ -127,6 +141,15 @@ impl Work {
         self.scans.clear();
         self.scanned.clear();
         self.spots.clear();
+        self.told = None;
+    }
+
+    /// Its commit has come so far.
+    #[inline]
+    pub(crate) fn tell(&self, stage: Stage) {
+        if let Some(tell) = &self.told {
+            tell(stage);
+        }
     }
 
     /// Keeps where the leaf of a key with this hash is.

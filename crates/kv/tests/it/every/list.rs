@@ -16,6 +16,7 @@ pub(super) const OPS: &[&str] = &[
     "Transaction::version",
     "Transaction::commit",
     "Transaction::commit_async",
+    "Transaction::commit_async_told",
     "Transaction::abort",
     "drop",
     "Scan::expires",

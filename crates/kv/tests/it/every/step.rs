@@ -84,6 +84,7 @@ impl Run<'_> {
             "Transaction::version",
             "Transaction::commit",
             "Transaction::commit_async",
+            "Transaction::commit_async_told",
             "Transaction::abort",
             "drop",
             "Table::get",
@@ -98,8 +99,8 @@ impl Run<'_> {
             "Transaction::put",
             "Transaction::get",
             "Transaction::commit",
-        ][self.seed.below(25)];
-        if matches!(op, "Transaction::commit" | "Transaction::commit_async" | "Transaction::abort" | "drop") {
+        ][self.seed.below(26)];
+        if op.starts_with("Transaction::commit") || matches!(op, "Transaction::abort" | "drop") {
             self.end(one, op);
             return None;
         }
@@ -247,8 +248,12 @@ impl Run<'_> {
         let touched: Vec<_> = touched.into_iter().collect();
         let Some(tx) = one.tx.take() else { return };
         match op {
-            "Transaction::commit" | "Transaction::commit_async" => {
-                let result = if op == "Transaction::commit" { tx.commit() } else { tx.commit_async().wait() };
+            "Transaction::commit" | "Transaction::commit_async" | "Transaction::commit_async_told" => {
+                let result = match op {
+                    "Transaction::commit" => tx.commit(),
+                    "Transaction::commit_async" => tx.commit_async().wait(),
+                    _ => tx.commit_async_told(|_| ()).wait(),
+                };
                 let fails = one.over || !one.own.is_empty() && !one.is_valid(&self.model);
                 assert_eq!(result.is_err(), fails, "{op}: {result:?}");
                 if !fails {
