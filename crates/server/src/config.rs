@@ -12,6 +12,7 @@ pub use self::eviction::{By, Eviction};
 pub use self::notify::Notify;
 pub(crate) use self::notify::class;
 pub use crate::data::chunks::Chunks;
+use crate::durability::Durability;
 use crate::group::Group;
 
 /// Where a server listens, and with how many threads it serves. What it serves is given beside it.
@@ -106,6 +107,8 @@ pub struct Settings {
     pub notify: Notify,
     /// What is kept for a subscriber that does not read (`client-output-buffer-limit pubsub`).
     pub subscriber: SubscriberLimit,
+    /// The least that an answer to a write means, whatever its connection settles for (`least-durability`).
+    pub least_durability: Durability,
 }
 
 /// Bytes of messages that are kept for a subscriber before it is cut off.
@@ -149,6 +152,7 @@ impl Default for Settings {
             script_time: Duration::from_secs(5),
             notify: Notify::default(),
             subscriber: SubscriberLimit::default(),
+            least_durability: Durability::default(),
         }
     }
 }

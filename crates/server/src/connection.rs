@@ -4,6 +4,7 @@
 //!
 //! ```text
 //!   io ─> batch ─> step ─> job, executor ─> ended, messages ─> io
+//!                    ├──> early        answers of clients that settle for less than the commit
 //!                    ├──> multi        what is queued, and what was watched
 //!                    ├──> pause        what is held back
 //!                    └──> blocking     what waits for an element, an entry, or other machines
@@ -11,6 +12,7 @@
 
 mod batch;
 mod blocking;
+mod early;
 mod ended;
 mod messages;
 mod monitored;

@@ -7,6 +7,7 @@ use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::Arc;
 
+pub use kv::Stage;
 use pmem::ErrorKind;
 pub use tx::Keys;
 
@@ -88,6 +89,9 @@ pub type Run<'r> = &'r mut dyn FnMut(&mut dyn Tx) -> Result<()>;
 
 /// A commit on its way; it comes to its end whether or not this is awaited.
 pub type Commit = Pin<Box<dyn Future<Output = Result<()>>>>;
+
+/// Hears how far a commit has come, on any thread.
+pub type Tell = Box<dyn Fn(Stage) + Send + Sync>;
 
 /// A transaction. After an error it can only end.
 pub trait Tx {
@@ -213,6 +217,16 @@ pub trait Engine: Send + Sync + 'static {
     /// # Errors
     /// What `run` returns, [`Error::Conflict`] among it; those of the commit are awaited.
     fn write_once(&self, run: Run<'_>, here: bool) -> Result<Commit>;
+
+    /// As [`write_once`](Self::write_once), without keeping this thread waiting; `tell` hears how far the commit has come, if it does before it is over. Once it has heard something the commit
+    /// meets no conflict any more. An engine whose commits have no stages tells nothing.
+    ///
+    /// # Errors
+    /// As `write_once`.
+    fn write_told(&self, run: Run<'_>, tell: Tell) -> Result<Commit> {
+        drop(tell);
+        self.write_once(run, false)
+    }
 
     /// Removes some of what expired before a moment in milliseconds of Unix time; true if there may be more. A store that does so by itself has nothing to do.
     ///
@@ -421,6 +435,14 @@ impl Kv {
         is_held(self.held.as_ref())
     }
 
+    fn awaited(&self, commit: kv::Commit) -> Commit {
+        let held = self.held.clone();
+        Box::pin(async move {
+            commit.await?;
+            Self::committed(held.as_ref())
+        })
+    }
+
     /// A commit has returned.
     fn committed(held: Option<&Held>) -> Result<()> {
         if is_held(held) { Ok(()) } else { Err(Error::InDoubt(Self::lost())) }
@@ -460,11 +482,13 @@ impl Engine for Kv {
         }
         let mut tx = self.store.begin(kv::Isolation::Serializable)?;
         run(&mut tx)?;
-        let (commit, held) = (tx.commit_async(), self.held.clone());
-        Ok(Box::pin(async move {
-            commit.await?;
-            Self::committed(held.as_ref())
-        }))
+        Ok(self.awaited(tx.commit_async()))
+    }
+
+    fn write_told(&self, run: Run<'_>, tell: Tell) -> Result<Commit> {
+        let mut tx = self.store.begin(kv::Isolation::Serializable)?;
+        run(&mut tx)?;
+        Ok(self.awaited(tx.commit_async_told(tell)))
     }
 
     fn is_slow(&self) -> bool {

@@ -14,12 +14,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::sync::{Notify, oneshot};
 
 use crate::attempt::{attempt_inside, end_in_doubt, run_at_once};
 use crate::clock::Watch;
 use crate::elsewhere;
-use crate::engine::{Error, Tx};
+use crate::engine::{Commit, Error, Result, Stage, Tx};
 use crate::failpoints::Step;
 use crate::job::Job;
 use crate::metrics::Recorder;
@@ -258,6 +259,7 @@ impl Combiner {
             return some.into_iter().for_each(|one| self.leave(one));
         }
         let early = self.shared.failpoints.skips(Step::DurableFirst);
+        let settle = some.iter().any(|one| one.work.settles_for().is_some());
         for _ in 0..ATTEMPTS {
             self.recorder.transactions.add(1);
             let began = Watch::start();
@@ -270,12 +272,19 @@ impl Combiner {
             let run = &mut |tx: &mut dyn Tx| {
                 some.iter_mut().try_for_each(|one| attempt_inside(&self.shared, &mut *one.work, tx, &inside, brief))
             };
-            let result = match self.shared.engine.write_once(run, self.lately.get() < SHORT && !early) {
+            let (tell, told) = mpsc::unbounded_channel();
+            let begun = if settle {
+                self.shared.engine.write_told(run, Box::new(move |stage| tell.send(stage).unwrap_or(())))
+            } else {
+                drop(tell);
+                self.shared.engine.write_once(run, self.lately.get() < SHORT && !early)
+            };
+            let result = match begun {
                 Ok(commit) if early => {
                     some.into_iter().for_each(|one| drop(one.done.send(one.work)));
                     return drop(commit.await);
                 }
-                Ok(commit) => commit.await,
+                Ok(commit) => self.until_committed(commit, told, &mut some).await,
                 Err(error) => Err(error),
             };
             drop(inside);
@@ -319,6 +328,36 @@ impl Combiner {
             let limit = BEHIND.max(Duration::from_nanos(self.lately.get().saturating_mul(BEHIND_COMMITS)));
             if tokio::time::timeout(limit, ends).await.is_err() {
                 rest.by_ref().for_each(|one| self.leave(one));
+            }
+        }
+    }
+
+    /// Waits for a commit; clients that settle for less have their answers before, while no other machine leads: what they have read may be old then. Their transaction cannot be run again:
+    /// whatever becomes of it, what is not committed is in doubt.
+    async fn until_committed(
+        &self,
+        mut commit: Commit,
+        mut told: UnboundedReceiver<Stage>,
+        some: &mut [Waiting],
+    ) -> Result<()> {
+        let mut answered = false;
+        loop {
+            tokio::select! {
+                biased;
+                result = &mut commit => return result.map_err(|error| match error {
+                    Error::InDoubt(_) => error,
+                    _ if answered => Error::InDoubt(error.to_string()),
+                    _ => error,
+                }),
+                Some(stage) = told.recv() => {
+                    if self.shared.engine.healthy().is_err() {
+                        continue;
+                    }
+                    for one in some.iter_mut().filter(|one| one.work.settles_for().is_some_and(|enough| enough <= stage)) {
+                        one.work.answer_early();
+                        answered = true;
+                    }
+                }
             }
         }
     }

@@ -94,9 +94,9 @@ fn memory(shared: &Shared) -> Lines {
     ]
 }
 
-/// Nothing is pending at any time: what was acknowledged is durable.
+/// Nothing is pending at any time: what was acknowledged is durable, unless its connection has settled for less.
 fn persistence(shared: &Shared) -> Lines {
-    let counts = shared.engine.counts();
+    let (totals, counts) = (shared.totals(), shared.engine.counts());
     let fine = || if shared.takes_writes().is_ok() { "ok" } else { "err" }.to_owned();
     vec![
         ("loading", "0".to_owned()),
@@ -110,6 +110,9 @@ fn persistence(shared: &Shared) -> Lines {
         ("aof_current_size", counts.file_bytes.to_string()),
         ("cairn_survives", counts.survives.to_owned()),
         ("cairn_unacknowledged_at_risk", "0".to_owned()),
+        ("cairn_least_durability", shared.settings().least_durability.name().to_owned()),
+        ("cairn_early_answers", totals.early.to_string()),
+        ("cairn_early_answers_lost", totals.early_lost.to_string()),
         ("cairn_barriers", counts.barriers.to_string()),
         ("cairn_flushed_bytes", counts.flushed_bytes.to_string()),
         ("cairn_checkpoints", counts.checkpoints.to_string()),

@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering::Relaxed;
 
+use tokio::sync::oneshot;
+
 use crate::apart::is_apart;
 use crate::buffer::Buffer;
 use crate::clock::now;
@@ -11,7 +13,8 @@ use crate::commands::{self, COMMANDS};
 use crate::context::Looks;
 use crate::databases::{DatabaseMap, Seen};
 use crate::dispatch;
-use crate::engine::{self, Error, Tx};
+use crate::durability::Durability;
+use crate::engine::{self, Error, Stage, Tx};
 use crate::events::Ticket;
 use crate::failpoints::Step;
 use crate::form::{KeysAt, flag, is};
@@ -21,7 +24,7 @@ use crate::refusals::Refusals;
 use crate::reply::Reply;
 use crate::request::{Batch, number};
 use crate::scripts::Long;
-use crate::session::Session;
+use crate::session::{Replies, Session};
 use crate::shared::Shared;
 use crate::touching::{Touched, Touching};
 use crate::work::{Class, PutOff, Work};
@@ -90,6 +93,16 @@ pub(crate) struct Job {
     /// What is to be told when it is committed.
     ticket: Option<Ticket<Shared>>,
     touched: Touched,
+    early: Early,
+}
+
+/// The answer of a client that settles for less than the commit.
+enum Early {
+    /// It does not.
+    No,
+    /// It is sent here.
+    To(oneshot::Sender<Reply>),
+    Sent,
 }
 
 impl Job {
@@ -122,6 +135,7 @@ impl Job {
             prefetched: false,
             ticket: None,
             touched: Touched::Unknown,
+            early: Early::No,
         }
     }
 
@@ -156,7 +170,20 @@ impl Job {
             prefetched: false,
             ticket: None,
             touched: Touched::Unknown,
+            early: Early::No,
         }
+    }
+
+    /// Its client has its answer as soon as the commit has come to where that is enough for it: from here, if it does. Not one that is told of other things beside its answers, or of none.
+    pub(crate) fn settle(&mut self) -> Option<oneshot::Receiver<Reply>> {
+        let session = &self.parts.session;
+        let hears = session.replies == Replies::On && !session.listens() && !session.tracking.is_on();
+        if !hears || !self.changes() || session.durability() == Durability::Quorum {
+            return None;
+        }
+        let (to, answer) = oneshot::channel();
+        self.early = Early::To(to);
+        Some(answer)
     }
 
     /// Runs one request, with an error of its own as its reply.
@@ -529,6 +556,19 @@ impl Work for Job {
         self.parts.session.script.long.is_some()
     }
 
+    fn settles_for(&self) -> Option<Stage> {
+        if let Early::To(_) = self.early { self.parts.session.durability().stage() } else { None }
+    }
+
+    fn answer_early(&mut self) {
+        if let Early::To(to) = std::mem::replace(&mut self.early, Early::Sent) {
+            // With those before it, which were not sent yet.
+            drop(to.send(self.parts.reply.take()));
+            (self.base, self.parts.mark) = (0, 0);
+            self.parts.session.recorder.early.add(1);
+        }
+    }
+
     fn flushed(&mut self) {
         self.ticket = None;
         self.touched = Touched::All;
@@ -539,6 +579,15 @@ impl Work for Job {
 
     fn end_in_doubt(&mut self, error: &Error) {
         self.undo();
+        if let Early::Sent = self.early {
+            self.parts.session.recorder.early_lost.add(1);
+            self.parts.session.closing = true;
+            return tracing::warn!(
+                "{}: a write is in doubt that was answered as {}; its connection is ended: {error}",
+                self.parts.session.client.addr,
+                self.parts.session.durability().name()
+            );
+        }
         let replies = if self.exec.is_some() { 1 } else { self.done - self.from };
         let text = text(error, &self.parts.session.shared.refusals);
         (0..replies).for_each(|_| self.parts.reply.error(&text));

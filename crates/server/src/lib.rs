@@ -26,7 +26,7 @@
 //! | `monitors`, `secrets`, `pauses`, `latency`, `acl_log` | clients that are told of every command; which arguments are not shown; until when commands are held back; what took long; what users were refused |
 //! | `users`, `scripts`, `waiters`, `readers`, `cursors`, `slowlog`, `metrics` | what users may do; scripts that are known, or run long; clients that wait for an element, or for an entry of a stream; where scans go on; what was slow; what is counted |
 //! | `pubsub`, `client`, `topic` | which clients subscribe to what; what others may know of a connection, and what is yet to be sent to it |
-//! | `config` | what the server is to do |
+//! | `config`, `durability` | what the server is to do; what an answer to a write means |
 //! | `form` | what commands are called, and which of their arguments are keys |
 //! | `databases` | which database of the store a client's number leads to: what `SWAPDB` changes |
 //! | `data` | how Redis' data lie in the store |
@@ -95,6 +95,7 @@ mod cursors;
 mod data;
 mod databases;
 mod dispatch;
+mod durability;
 mod elsewhere;
 pub mod engine;
 mod events;
@@ -190,6 +191,7 @@ pub mod fuzzing {
 
 pub use config::{By, Chunks, Config, Eviction, Notify, Settings, SubscriberLimit, Tls};
 pub use data::DATABASES;
+pub use durability::Durability;
 #[cfg(feature = "failpoints")]
 pub use failpoints::Step;
 pub use server::{Error, Server};

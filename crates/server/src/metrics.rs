@@ -139,6 +139,9 @@ counters! {
     apart,
     /// Passwords that were wrong.
     denied,
+    /// Answers that were sent before their commit; and those that were, whose commit failed or is in doubt.
+    early,
+    early_lost,
 }
 
 /// A counter with one writer.

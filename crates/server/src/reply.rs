@@ -53,6 +53,12 @@ impl Reply {
         Self { bytes: Buffer::new(), shared: Vec::new(), sent: 0, most, three: false }
     }
 
+    /// All of it, and what has gone of it; nothing is left.
+    pub(crate) fn take(&mut self) -> Self {
+        let empty = Self { three: self.three, ..Self::up_to(self.most) };
+        std::mem::replace(self, empty)
+    }
+
     /// What was written, without what is shared with others: all of it, except of a subscriber.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {

@@ -8,6 +8,7 @@ use crate::acl_log::{Entry, Reason, Within};
 use crate::client::{Client, State};
 use crate::clock::now;
 use crate::databases::Seen;
+use crate::durability::Durability;
 use crate::form::Form;
 use crate::metrics::Recorder;
 use crate::monitors::Monitoring;
@@ -38,6 +39,8 @@ pub(crate) struct Session {
     /// The connection ends when its replies are written.
     pub(crate) closing: bool,
     pub(crate) replies: Replies,
+    /// What it has asked for; what its user has if it has not.
+    pub(crate) durability: Option<Durability>,
     /// Its request waits for an element, and has looked before; and the last look met a key of another type.
     pub(crate) waited: bool,
     pub(crate) mismatched: bool,
@@ -106,6 +109,7 @@ impl Session {
             watched_swaps: BTreeMap::new(),
             closing: false,
             replies,
+            durability: None,
             waited: false,
             mismatched: false,
             since: crate::readers::Since::default(),
@@ -182,6 +186,12 @@ impl Session {
         }
     }
 
+    /// What an answer to a write of it means.
+    pub(crate) fn durability(&self) -> Durability {
+        let asked = self.durability.or(self.user.as_ref().map(|user| user.durability)).unwrap_or_default();
+        if asked == Durability::Quorum { asked } else { asked.max(self.shared.settings().least_durability) }
+    }
+
     /// Publishes what a transaction has, which is durable now.
     pub(crate) fn publish_deferred(&mut self) {
         for one in self.deferred.take().unwrap_or_default() {
@@ -200,6 +210,7 @@ impl Session {
         if self.replies != Replies::Skip {
             self.replies = Replies::On;
         }
+        self.durability = None;
         self.user = self.shared.users.whoever();
         self.client.known.store(self.user.is_some(), Relaxed);
         let mut state = self.client.state.lock();

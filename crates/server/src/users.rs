@@ -10,6 +10,7 @@ use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 use crate::data::META;
+use crate::durability::Durability;
 use crate::engine::{self, Engine, Keys};
 use crate::form::{Catalogue, Form, flag, sort};
 use crate::glob;
@@ -40,6 +41,8 @@ pub(crate) struct User {
     all_channels: bool,
     /// Of channels.
     channels: Vec<Vec<u8>>,
+    /// What an answer to a write of its connections means, until they ask for another.
+    pub(crate) durability: Durability,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,6 +98,7 @@ impl User {
             keys: Vec::new(),
             all_channels: false,
             channels: Vec::new(),
+            durability: Durability::default(),
         }
     }
 
@@ -135,6 +139,9 @@ impl User {
             b"resetchannels" => (self.all_channels, self.channels) = (false, Vec::new()),
             b"sanitize-payload" | b"skip-sanitize-payload" | b"clearselectors" => {}
             b"reset" => *self = Self::new(&self.name, self.catalogue),
+            [b'd', b'u', b'r', b'a', b'b', b'i', b'l', b'i', b't', b'y', b'=', name @ ..] => {
+                self.durability = Durability::named(name).ok_or(BadRule("Durability is bounded, local or quorum"))?;
+            }
             [b'>', password @ ..] => self.add_password(hash(password)),
             [b'#', ..] => {
                 self.add_password(unhex(&rule[1..]).ok_or(BadRule("the password hash is not 64 hexadecimal digits"))?)
@@ -247,6 +254,9 @@ impl User {
             rules.push("nopass".to_owned());
         }
         rules.push("sanitize-payload".to_owned());
+        if self.durability != Durability::default() {
+            rules.push(format!("durability={}", self.durability.name()));
+        }
         rules.extend(self.passwords.iter().map(|hash| format!("#{}", hex(hash))));
         rules.extend(self.patterns().split(' ').filter(|pattern| !pattern.is_empty()).map(str::to_owned));
         if !self.all_channels {

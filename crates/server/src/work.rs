@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 
-use crate::engine::{Error, Result, Tx};
+use crate::engine::{Error, Result, Stage, Tx};
 use crate::scripts::Long;
 
 /// Requests of one connection.
@@ -75,6 +75,14 @@ pub(crate) trait Work: Any + Send {
     fn is_long(&self) -> bool {
         false
     }
+
+    /// At which stage of the commit its client has its answer; none if that waits for the commit.
+    fn settles_for(&self) -> Option<Stage> {
+        None
+    }
+
+    /// The commit has come there: the client has its answer. Of work that is in doubt behind that, or fails, the client learns by the end of its connection.
+    fn answer_early(&mut self) {}
 
     /// What it asked for with [`Error::Flush`] was done.
     fn flushed(&mut self) {}

@@ -149,6 +149,10 @@ pub struct Asked {
     #[arg(long, value_name = "SIZE", env = "CAIRN_MAX_REQUEST", value_parser = size::parse)]
     #[serde(deserialize_with = "bytes")]
     pub max_request: Option<u64>,
+    /// The least that an answer to a write means, for connections and users that settle for less than the write quorum (CLIENT DURABILITY, ACL SETUSER name durability=...): its place in the order of
+    /// commits (bounded), this machine (local), the write quorum [default: quorum]
+    #[arg(long, value_name = "LEVEL", env = "CAIRN_LEAST_DURABILITY", value_parser = PossibleValuesParser::new(server::Durability::names()))]
+    pub least_durability: Option<String>,
     /// What goes when there is no room, as Redis' maxmemory-policy: of all keys, or of those that expire, what was used longest ago (lru), is used least often (lfu), any, or what expires first (ttl)
     /// [default: noeviction: writes are refused]
     #[arg(long, value_name = "POLICY", env = "CAIRN_MAX_MEMORY_POLICY", value_parser = PossibleValuesParser::new(server::Eviction::names()))]
@@ -256,6 +260,7 @@ impl Asked {
             ignore_kept_config: self.ignore_kept_config || file.ignore_kept_config,
             max_argument: self.max_argument.or(file.max_argument),
             max_request: self.max_request.or(file.max_request),
+            least_durability: self.least_durability.or(file.least_durability),
             max_memory_policy: self.max_memory_policy.or(file.max_memory_policy),
             max_memory: self.max_memory.or(file.max_memory),
             max_size: self.max_size.or(file.max_size),

@@ -222,6 +222,13 @@ fn config(asked: &Asked) -> Result<Config, Failure> {
         };
         settings.eviction = server::Eviction::named(policy).ok_or_else(wrong)?;
     }
+    if let Some(name) = &asked.least_durability {
+        let wrong = || {
+            let all: Vec<&str> = server::Durability::names().collect();
+            Failure::new(format!("{name} is no durability"), format!("give one of {}", all.join(", ")))
+        };
+        settings.least_durability = server::Durability::named(name.as_bytes()).ok_or_else(wrong)?;
+    }
     settings.memory = asked.max_memory.unwrap_or(0);
     settings.argument = size(asked.max_argument, settings.argument);
     settings.request = size(asked.max_request, settings.request);

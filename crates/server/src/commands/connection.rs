@@ -8,6 +8,7 @@ use super::{Command, Outcome, SYNTAX, int, is, session};
 use crate::acl_log::Within;
 use crate::client::{Client, Unblock, listens};
 use crate::clock::now;
+use crate::durability::Durability;
 use crate::reply::Reply;
 use crate::request::Arguments;
 use crate::session::{Replies, Session};
@@ -226,6 +227,8 @@ fn client(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
             s.shared.pauses.end();
             reply.ok();
         }
+        (b"durability", 2) => reply.bulk(s.durability().name().as_bytes()),
+        (b"durability", 3) => return durability(s, args.get(2), reply),
         (b"caching", 3) => return super::tracking::caching(s, args.get(2), reply),
         (b"getredir", 2) => reply.int(super::tracking::redirection(s)),
         (b"tracking", 3..) => return super::tracking::tracking(s, args, reply),
@@ -237,6 +240,23 @@ fn client(s: &mut Session, args: &Arguments<'_>, reply: &mut Reply) -> Outcome {
             );
         }
     }
+    Ok(())
+}
+
+/// `CLIENT DURABILITY bounded|local|quorum`.
+fn durability(s: &mut Session, name: &[u8], reply: &mut Reply) -> Outcome {
+    let wanted = Durability::named(name).ok_or("ERR CLIENT DURABILITY should be bounded, local or quorum")?;
+    // What stands beside it was answered for by what held before.
+    if s.deferred.is_some() {
+        return Err("ERR CLIENT DURABILITY is not allowed inside a transaction; next: send it before MULTI".into());
+    }
+    let least = s.shared.settings().least_durability;
+    if wanted < least {
+        let least = least.name();
+        return Err(format!("ERR an answer of this server means {least} at least; next: ask its operator for another --least-durability (CONFIG SET least-durability)").into());
+    }
+    s.durability = Some(wanted);
+    reply.ok();
     Ok(())
 }
 

@@ -31,6 +31,9 @@ WHOAMI
 const CLIENT: &str = "\
 CACHING (YES|NO)
     Whether the keys of the next command are tracked, with OPTIN or OPTOUT.
+DURABILITY [bounded|local|quorum]
+    What an answer to a write of this connection means: its place in the order of
+    commits, this machine, or the write quorum.
 GETREDIR
     The id of the client that is told of changed keys.
 GETNAME

@@ -8,6 +8,7 @@ use super::flag::{self, ADMIN, CONNECTION, DANGEROUS, FAST, NO_MULTI};
 use super::{COMMANDS as ALL, Command, Form, KeysAt, Outcome, Run, SYNTAX, Stop, WaitLimit, int, is, session};
 use crate::clock::now;
 use crate::config::{Eviction, Notify, Settings, SubscriberLimit};
+use crate::durability::Durability;
 use crate::random::RandomSeed;
 use crate::reply::Reply;
 use crate::request::Arguments;
@@ -134,6 +135,7 @@ pub(super) fn settings(shared: &Shared) -> Vec<(&'static str, String)> {
         ("lua-time-limit", now.script_time.as_millis().to_string()),
         ("maxclients", now.connections.to_string()),
         ("maxmemory", now.memory.to_string()),
+        ("least-durability", now.least_durability.name().to_owned()),
         ("lfu-decay-time", now.lfu_decay_minutes.to_string()),
         ("lfu-log-factor", now.lfu_log_factor.to_string()),
         ("maxmemory-policy", now.eviction.name().to_owned()),
@@ -278,6 +280,11 @@ pub(super) fn set(shared: &Shared, change: &mut Change, name: &[u8], value: &[u8
         }
         b"maxmemory-samples" => {
             changed.samples = whole(1, 64)? as usize;
+        }
+        b"least-durability" => {
+            let names: Vec<&str> = Durability::names().collect();
+            let why = || bad(&format!("argument(s) must be one of the following: {}", names.join(", ")));
+            changed.least_durability = Durability::named(value).ok_or_else(why)?;
         }
         b"lfu-decay-time" => changed.lfu_decay_minutes = whole(0, i32::MAX as u64)? as u32,
         b"lfu-log-factor" => changed.lfu_log_factor = whole(0, i32::MAX as u64)? as u32,
@@ -570,7 +577,9 @@ fn end_connections(s: &Session, name: &str) {
 fn get_user(user: &User, reply: &mut Reply) {
     reply.map(6);
     reply.bulk(b"flags");
-    let flags = [Some(if user.on { "on" } else { "off" }), user.no_password.then_some("nopass")];
+    let durability = Some(user.durability).filter(|durability| *durability != Durability::default());
+    let durability = durability.map(|durability| format!("durability={}", durability.name()));
+    let flags = [Some(if user.on { "on" } else { "off" }), user.no_password.then_some("nopass"), durability.as_deref()];
     let flags: Vec<_> = flags.into_iter().flatten().collect();
     reply.array(flags.len());
     flags.iter().for_each(|flag| reply.bulk(flag.as_bytes()));

@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::early;
 use super::ended::{note_slow, outcome_of};
 use super::messages::hear_first;
 use super::monitored::tell_from;
@@ -57,7 +60,11 @@ pub(super) fn refuse(parts: &mut Parts, why: &str) {
     reply.error(&format!("EXECABORT Transaction discarded because of: {why}"));
 }
 
-pub(super) async fn exec(mut parts: Parts, thread: &Thread) -> Parts {
+pub(super) async fn exec(
+    mut parts: Parts,
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    thread: &Thread,
+) -> Parts {
     let Some(queued) = parts.session.multi.take() else {
         thread.recorder.errors.add(1);
         parts.reply.error("ERR EXEC without MULTI");
@@ -101,7 +108,7 @@ pub(super) async fn exec(mut parts: Parts, thread: &Thread) -> Parts {
         }
     }
     let (db, told) = (inner.session.db, inner.session.tracking.is_on());
-    let mut job = thread.executor.run(Job::exec(inner)).await;
+    let mut job = early::run(Job::exec(inner), stream, thread).await;
     job.wake();
     if !told && job.parts.session.tracking.is_on() {
         // Keys that it has read behind `CLIENT TRACKING ON` were not noted.

@@ -9,7 +9,7 @@ use super::ended::{note_slow, outcome_of};
 use super::messages::{deliver_all, hear_first};
 use super::monitored::{tell as tell_monitors, tell_of_one};
 use super::refusal::{self, only_hears, refusal, unknown};
-use super::{blocking, multi, pause};
+use super::{blocking, early, multi, pause};
 use crate::command::{Run, Special};
 use crate::form::flag;
 use crate::io::AT_ONCE;
@@ -41,7 +41,7 @@ pub(super) async fn step(
     let began = thread.tick();
     parts.mark = parts.reply.len();
     if to > at {
-        let mut job = thread.executor.run(Job::batch(parts, at..to)).await;
+        let mut job = early::run(Job::batch(parts, at..to), stream, thread).await;
         job.wake();
         recorder.batches.add(1);
         job.count();
@@ -142,7 +142,7 @@ async fn alone(
     parts = match command.run {
         Run::Read(_) if !command.is_at_once(&args) => blocking::read(parts, at, stream, thread).await,
         Run::Data(_) | Run::Read(_) => {
-            let mut job = thread.executor.run(Job::batch(parts, at..at + 1)).await;
+            let mut job = early::run(Job::batch(parts, at..at + 1), stream, thread).await;
             job.wake();
             job.count_outcome();
             job.parts
@@ -157,13 +157,13 @@ async fn alone(
             parts
         }
         Run::Script(_) => {
-            let mut job = thread.executor.run(Job::script(parts, at)).await;
+            let mut job = early::run(Job::script(parts, at), stream, thread).await;
             job.wake();
             job.count_outcome();
             job.parts.session.publish_deferred();
             job.parts
         }
-        Run::Connection(Special::Exec) => multi::exec(parts, thread).await,
+        Run::Connection(Special::Exec) => multi::exec(parts, stream, thread).await,
         Run::Connection(Special::Watch) => multi::watch(parts, at, thread).await,
         Run::Block(_, timeout) => blocking::wait(parts, at, timeout, stream, thread).await,
         Run::Await(run) => blocking::ask_again(parts, at, run, stream, thread).await,

@@ -23,6 +23,7 @@ const ACL: Parts = &[
 ];
 const CLIENT: Parts = &[
     ("caching", 3),
+    ("durability", -2),
     ("getname", 2),
     ("getredir", 2),
     ("help", 2),

@@ -137,6 +137,8 @@ fn work(text: &mut Text, shared: &Shared, totals: &Totals) {
     }
     text.counter("redis_keyspace_hits_total", "Reads that found their key", totals.hits);
     text.counter("redis_keyspace_misses_total", "Reads that did not", totals.misses);
+    text.counter("cairn_early_answers_total", "Answers before their commit, as their connections wanted", totals.early);
+    text.counter("cairn_early_answers_lost_total", "Those whose commit failed or is in doubt", totals.early_lost);
     text.counter("cairn_error_replies_total", "Error replies", totals.errors);
     text.counter("cairn_batches_total", "Requests that had come together and were run together", totals.batches);
     text.counter("cairn_transactions_total", "Transactions these became", totals.transactions);

@@ -11,6 +11,7 @@ mod collections;
 mod costs;
 mod counts;
 mod differential;
+mod durability;
 mod emptied;
 mod engines;
 mod events;

@@ -8,6 +8,7 @@ mod elections;
 pub mod groups;
 mod machines;
 mod rounds;
+mod settles;
 mod stores;
 mod transports;
 mod waiting;
