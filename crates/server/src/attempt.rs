@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tx::{Backoff, RetryPolicy};
 
-use crate::apart::is_apart;
+use crate::apart::{is_apart, may_wait};
 use crate::clock::Watch;
 use crate::engine::{Error, Result, Tx};
 use crate::events;
@@ -88,9 +88,9 @@ enum Entered<'s> {
     Alone(Changing<'s>),
 }
 
-/// Work that has to wait for others is run on a thread that serves no connections: true if it is to be, and this is none.
+/// Work that has to wait for others is run on a thread where it may: true if it is to be, and this is none.
 fn must_leave(work: &mut dyn Work) -> bool {
-    if is_apart() {
+    if may_wait() {
         return false;
     }
     work.put_off(PutOff::Waits);
@@ -115,7 +115,7 @@ pub(crate) fn run_at_once(shared: &Shared, recorder: &Recorder, work: &mut dyn W
     let mut alone = false;
     // None where it may wait for other transactions, however long they take.
     let policy = RetryPolicy::default().attempts(HERE).deadline(HERE_FOR);
-    let mut tries_here = (!is_apart()).then(|| Backoff::new(policy));
+    let mut tries_here = (!may_wait()).then(|| Backoff::new(policy));
     // The engine makes room where it may wait: once.
     let mut makes_room = false;
     loop {

@@ -120,15 +120,19 @@ pub(crate) enum Class {
 /// |---|---|---|
 /// | [`Class::Data`] | commands that met conflicts, take long, or wait for the gate | [`DATA`] |
 /// | [`Class::Script`] | scripts that met conflicts, or wait for the gate: each may take an interpreter's memory | [`SCRIPTS`] |
-/// | heavy | scripts that take too long for a thread that serves others, until they run long | [`LONG`] |
-/// | long | scripts that run long: as much memory, and others may wait for them | [`LONG`] |
+/// | heavy | scripts that take too long for a thread that serves others, until they run long, or have to wait | [`LONG`] |
+/// | long | scripts that run long, until they have to wait: as much memory, and others may wait for them | [`LONG`] |
+/// | long, waiting | the same, that have met what another one holds | [`LONG`] |
 /// | [`Class::Flush`] | what removes everything, in steps, and asks those that run long to end | as many as there are |
+///
+/// Who waits for another transaction has no place of those that only run: what it waits for may need one to come to its end, and others have nothing to do with it.
 #[derive(Debug)]
 pub(crate) struct Elsewhere {
     pub(crate) data: Semaphore,
     pub(crate) scripts: Semaphore,
     pub(crate) heavy_scripts: Semaphore,
     pub(crate) long: Semaphore,
+    pub(crate) long_waiting: Semaphore,
 }
 
 impl Default for Elsewhere {
@@ -138,6 +142,7 @@ impl Default for Elsewhere {
             scripts: Semaphore::new(SCRIPTS),
             heavy_scripts: Semaphore::new(LONG),
             long: Semaphore::new(LONG),
+            long_waiting: Semaphore::new(LONG),
         }
     }
 }

@@ -12,7 +12,7 @@ use super::compiled::{compiled, keep};
 use super::libraries::{self, Libraries};
 use super::state::{MEMORY, OWN, State, Terms};
 use super::{api, args, bit, cjson, cmsgpack, convert, strings, structs};
-use crate::apart::Apart;
+use crate::apart::{Apart, Aside};
 use crate::sha::Sha;
 use mlua::chunk::ChunkMode;
 
@@ -57,14 +57,14 @@ pub(super) fn with<R>(f: impl FnOnce(&mut Interpreter) -> mlua::Result<R>) -> ml
 }
 
 /// Runs `f`, which may run scripts, on a thread that serves no connections. There are too many of those for each to keep an interpreter.
-pub(crate) fn apart<R>(f: impl FnOnce() -> R) -> R {
+pub(crate) fn apart<R>(what: Apart, f: impl FnOnce() -> R) -> R {
     struct Back;
     impl Drop for Back {
         fn drop(&mut self) {
             INTERPRETER.set(None);
         }
     }
-    let (_apart, _back) = (Apart::begin(), Back);
+    let (_apart, _back) = (Aside::begin(what), Back);
     f()
 }
 
@@ -266,7 +266,7 @@ mod tests {
         let has_one = || INTERPRETER.with_borrow(Option::is_some);
         let used = || with(|one| one.lua.load("return 1").eval::<i64>()).unwrap();
         assert_eq!((used(), has_one(), is_apart()), (1, true, false));
-        apart(|| assert_eq!((used(), has_one(), is_apart()), (1, true, true)));
+        apart(Apart::Waiting, || assert_eq!((used(), has_one(), is_apart()), (1, true, true)));
         assert_eq!((has_one(), is_apart()), (false, false));
     }
 }

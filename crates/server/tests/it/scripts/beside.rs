@@ -211,6 +211,44 @@ fn a_long_script_ends_when_the_store_is_full() {
     }
 }
 
+/// Scripts that take long for a thread that serves, and then wait for what a script holds that runs long, are as many as there are places of any kind, and more. One that takes as long, and has
+/// nothing to wait for, has a place all the same.
+#[test]
+fn who_takes_long_and_waits_keeps_none_that_only_takes_long() {
+    const WAIT: usize = 40;
+    let (_dir, server) = running(Store::Kv, DomainChoice::Emulated);
+    let connect = || Client::to(server.redis()[0]);
+    let (mut long, mut other) = (connect(), connect());
+    assert_eq!(other.say(LIMIT), Reply::ok());
+    long.send(&request(&["EVAL", WRITES, "0"]));
+    until("it runs long", || run_long(&mut other, 1));
+    let takes_long = |then: &str| request(&["EVAL", &format!("for i = 1, 2000000 do end return {then}"), "0"]);
+    let apart = other.runs_apart();
+    let mut waits: Vec<Client> = (0..WAIT).map(|_| connect()).collect();
+    waits.iter_mut().for_each(|one| one.send(&takes_long("redis.call('incr', 'k')")));
+    // Each of them has had a thread: those that wait for the script have it still, or have left it to the others.
+    until("they have begun", || other.runs_apart() >= apart + WAIT as u64);
+    other.send(&takes_long("redis.call('get', 'none')"));
+    assert_eq!(other.reply(), Reply::Null);
+    assert_eq!(other.say("SCRIPT KILL"), Reply::ok());
+    assert!(long.reply().error().contains("Script killed"));
+    let mut counts = Vec::new();
+    for one in &mut waits {
+        match one.reply() {
+            Reply::Int(count) => counts.push(count),
+            // Of those that run long as well, on a slow machine; and there waiting has a bound.
+            other => {
+                let told = other.error();
+                assert!(["Script killed", "gave up after"].iter().any(|why| told.contains(why)), "{told}");
+            }
+        }
+    }
+    counts.sort_unstable();
+    assert!((1..).zip(&counts).all(|(expected, count)| expected == *count), "{counts:?}");
+    server.stop();
+    server.join().unwrap();
+}
+
 /// However many wait for what a long script holds, they take few threads, and the memory of few interpreters; and it can be ended.
 #[test]
 fn many_who_wait_take_few_threads() {
