@@ -3,7 +3,7 @@
 # `check` only reads; `fmt` and `fix` write. `test`, `check` and `crash` are the gate; what ends in `-long`, `fuzz`, `miri`, `tsan`, `demo`, `capi` and the tests of peers, fabric, RocksDB and virtual machines are not in it.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-peers setup-fabric test alone test-deep crash demo capi check package test-peers test-fabric test-rocksdb fmt fix fuzz test-vm crash-long kill-long every-long recovery-long churn-long object-long space-long redis-long bench-long histories-long sim-long soak-replicated miri tsan
+.PHONY: help setup setup-peers setup-fabric test alone test-deep crash demo capi check package test-peers test-fabric test-rocksdb fmt fix fuzz test-vm crash-long kill-long every-long recovery-long churn-long object-long space-long redis-long bench-long histories-long sim-long soak-replicated soak-chain test-porcupine miri tsan
 
 SHELL := /bin/bash
 CARGO ?= cargo
@@ -28,7 +28,7 @@ SPACE_SEEDS ?= 200
 DISK ?= /var/tmp
 # For `make histories-long`: committed transactions, shared by four histories.
 TRANSACTIONS ?= 4000000
-# For `make soak-replicated`.
+# For `make soak-replicated` and `make soak-chain`.
 MINUTES ?= 10
 # For `make sim-long`; SEED too.
 SCHEDULES ?= 1000000
@@ -48,7 +48,7 @@ setup-fabric: ## As setup, and what RDMA needs (Debian's libfabric)
 	@tools/setup.sh --fabric
 
 # What takes longest stands in modules called `deep`.
-test: setup alone ## Set-up, then the tests, without the slowest ones
+test: setup alone test-porcupine ## Set-up, then the tests, without the slowest ones
 	$(CARGO) test --workspace -- --skip deep::
 
 # In the workspace every crate has the features that any other one asks for; who depends on one has not.
@@ -72,7 +72,7 @@ demo: setup ## Kill a working process 20 times and lose nothing: a minute; DEMO=
 capi: setup ## The C library: target/release/libcairn.so and libcairn.a, for crates/capi/include/cairn.h
 	$(CARGO) build --release --package capi
 
-check: setup ## The gate, read-only: format, clippy, docs, arrows, licences, links, tests, crash scenarios
+check: setup test-porcupine ## The gate, read-only: format, clippy, docs, arrows, licences, links, tests, crash scenarios
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS=-Dwarnings $(CARGO) doc --workspace --no-deps
@@ -143,9 +143,18 @@ redis-long: setup ## A million random commands to `cairn serve` and to redis-ser
 histories-long: ## Random transactions of 8 threads, checked for cycles and real time: TRANSACTIONS=4000000
 	CAIRN_TRANSACTIONS=$(TRANSACTIONS) $(CARGO) test --release --package cairn-kv --test it histories -- --nocapture
 
-soak-replicated: ## Three machines of `cairn serve --etcd` under load, killed, paused, restarted; as root cut off, slow, with full disks: MINUTES=10
+# Debian's python3 has all that these need.
+soak-replicated: setup ## Three machines of `cairn serve --etcd` under load, killed, paused, restarted; as root cut off, slow, with full disks; histories linearizable: MINUTES=10
 	$(CARGO) build --release --package cairn-cli
 	/usr/bin/python3 tools/soak-replicated.py --cairn $${CARGO_TARGET_DIR:-target}/release/cairn --minutes $(MINUTES)
+
+soak-chain: setup ## Three machines of `cairn chain serve` likewise: histories linearizable, and each numbered request carried out once: MINUTES=10
+	$(CARGO) build --release --package cairn-cli
+	/usr/bin/python3 tools/soak-chain.py --cairn $${CARGO_TARGET_DIR:-target}/release/cairn --minutes $(MINUTES)
+
+test-porcupine: setup ## The checker of histories: format, vet, and histories that are linearizable or not
+	@cd tools/porcupine && unformatted=$$(gofmt -l .) && { [ -z "$$unformatted" ] || { echo "error: not formatted: $$unformatted"; echo 'next: gofmt -w tools/porcupine'; exit 1; }; }
+	cd tools/porcupine && go vet . && go test .
 
 sim-long: ## Random schedules of a replicated log, and of a chain, with all that goes wrong: SCHEDULES=1000000 SEED=1
 	CAIRN_SCHEDULES=$(SCHEDULES) CAIRN_SEED=$(SEED) $(CARGO) test --release --package cairn-log --lib -- schedules_lose_nothing a_log_that_grows --nocapture

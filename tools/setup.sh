@@ -83,13 +83,16 @@ oldest=$(printf '%s\n%s\n' "$wanted" "${found%%-*}" | sort -V | head -n1)
 [[ $oldest == "$wanted" ]] ||
     fail "Rust $found is older than $wanted, which Cargo.toml asks for" "rustup update stable"
 
-# 3. go-ycsb's client with its binding for Redis, for a test of the server.
-if [[ ! target/tools/ycsb -nt tools/ycsb/main.go || ! target/tools/ycsb -nt tools/ycsb/go.mod ]]; then
-    say "building target/tools/ycsb (go-ycsb)"
-    mkdir -p target/tools
-    (cd tools/ycsb && go build -o ../../target/tools/ycsb .) ||
-        fail "go-ycsb cannot be built" "look at what go says above; it fetches modules from proxy.golang.org the first time"
-fi
+# 3. Programs in Go: go-ycsb's client with its binding for Redis, for a test of the server; porcupine, which checks histories (tools/soak-replicated.py).
+for tool in ycsb porcupine; do
+    built=target/tools/$tool
+    if [[ ! -e $built || -n $(find tools/$tool -newer $built -name '*.go' -o -newer $built -name 'go.*') ]]; then
+        say "building $built"
+        mkdir -p target/tools
+        (cd tools/$tool && go build -o ../../$built .) ||
+            fail "$built cannot be built" "look at what go says above; it fetches modules from proxy.golang.org the first time"
+    fi
+done
 
 if ((${#missing[@]})); then
     say "done: installed ${missing[*]}; Rust $found"
