@@ -124,10 +124,11 @@ def main():
     def begin():
         for own in range(asked.writers):
             soak.load.begin(registers.write, group.clients, own, asked.value)
-        for _ in range(2):
-            soak.load.begin(registers.read_any, group.clients)
-        for at, enter in soak.alone():
-            soak.load.begin(registers.read_any, machines(at), enter)
+        if asked.writers:
+            for _ in range(2):
+                soak.load.begin(registers.read_any, group.clients)
+            for at, enter in soak.alone():
+                soak.load.begin(registers.read_any, machines(at), enter)
         shared.begin(asked.shared, 1, soak.alone())
 
     def finish(over):

@@ -107,7 +107,7 @@ class Bank:
         keys = self.keys(name)
         (source, to), amount, how = rng.sample(keys, 2), rng.randrange(1, 40), rng.random()
         if "multi" not in self.allowed:
-            return [("incrby", to, amount)] if how < 0.3 else [("transfer", source, to, amount)]
+            return [("incrby", to, 3 * amount)] if how < 0.3 else [("transfer", source, to, amount)]
         if how < 0.2:
             return [("incrby", key, amount) for key in keys]
         if how < 0.5:

@@ -24,6 +24,7 @@ mod log;
 mod outputs;
 mod replicated;
 mod serve;
+mod soak;
 mod top;
 mod usage;
 #[path = "../../../server/tests/it/witness.rs"]

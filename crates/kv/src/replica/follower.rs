@@ -387,13 +387,16 @@ impl Follower {
     /// Stops serving, makes the store durable as far as it is, and closes both, also if one of them has failed.
     ///
     /// # Errors
-    /// What it failed with, if no caller was told; those of [`Store::close`].
+    /// What it failed with, if no caller was told; those of [`Store::close`], which come before [`Error::Behind`].
     pub fn stop(self) -> Result<()> {
         let (store, replica, failed) = self.end()?;
         let (stopped, closed) = (replica.stop(), store.close());
-        failed.map_or(Ok(()), Err)?;
-        stopped?;
-        closed
+        let closed = stopped.map_err(Error::from).and(closed);
+        match failed {
+            None => closed,
+            Some(behind @ Error::Behind { .. }) => closed.and(Err(behind)),
+            Some(error) => Err(error),
+        }
     }
 
     /// The thread ends. What it failed with, too, if no caller was told.

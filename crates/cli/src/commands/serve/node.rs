@@ -109,9 +109,17 @@ pub fn follow(machine: &mut Machine, follower: Follower, notice: &mut Option<Not
     match next {
         Some(leadership) => Ok(Next::Lead(follower, leadership)),
         None => {
-            follower.stop().map_err(|error| machine.failure(&error))?;
+            stopped(follower.stop()).map_err(|error| machine.failure(&error))?;
             Ok(Next::Stop)
         }
+    }
+}
+
+/// What a machine that is to stop says of how its follower has stopped. One that is behind, and has just found that, is well: it finds that at its next start, too, and gets the store then.
+fn stopped(how: kv::Result<()>) -> kv::Result<()> {
+    match how {
+        Err(kv::Error::Behind { .. }) => Ok(()),
+        how => how,
     }
 }
 
@@ -363,6 +371,12 @@ mod tests {
         assert_eq!(seeds.rest(begin + at, true), Duration::ZERO);
         seeds.had(begin + at, true);
         assert_eq!(seeds.rest(begin + at, true), AGAIN);
+    }
+
+    #[test]
+    fn a_machine_that_is_behind_stops_well() {
+        assert!(stopped(Err(kv::Error::Behind { has: 1, first: 3 })).is_ok());
+        assert!(stopped(Err(kv::Error::Follows)).is_err());
     }
 
     #[test]
