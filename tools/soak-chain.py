@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Three machines of `cairn chain serve` under load: killed, paused, restarted, one or all, for some minutes. As root each has a network of its own, and is cut off and slowed down to 300 KB/s,
-too.
+too. Their etcd is paused and killed.
 
 Clients change keys that they share (tools/soak/shared.py): half of the changes without a number, so that their outcome may be unknown; half with one (ONCE), asked again, at any machine,
 until there is a reply, and carried out once. A reader on each machine asks that one alone, also while it is cut off. The history is written down, and tools/porcupine checks it at the end.

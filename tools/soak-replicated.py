@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Three machines of `cairn serve --etcd` under load: killed, paused, restarted, one or all, for some minutes. As root each has a network and a disk of its own, and is cut off, slowed
-down to 300 KB/s, and has no room on its disk, too.
+down to 300 KB/s, and has no room on its disk, too. Their etcd is paused and killed.
 
 Two kinds of clients. Each writer of the first has a register of its own, into which it writes 1, 2, 3, ...; all clients read all of them. For such registers a history is linearizable
 exactly if each read gives at least what was acknowledged, or read by any client, before it began, and at most what was sent before it ended. A write without an answer, or in doubt, may be

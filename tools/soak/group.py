@@ -25,15 +25,14 @@ class Group:
         self.copies = list(zip(addresses, ports[2 + MACHINES :]))
         with open(os.open(f"{folder}/secret", os.O_CREAT | os.O_WRONLY, 0o600), "wb") as secret:
             secret.write(os.urandom(32))
-        log = open(f"{folder}/etcd.out", "ab")
-        self.etcd = subprocess.Popen(
-            ["etcd", "--data-dir", f"{folder}/etcd", "--listen-client-urls", self.etcd_url]
-            + ["--advertise-client-urls", self.etcd_url, "--listen-peer-urls", peer]
-            + ["--initial-advertise-peer-urls", peer, "--initial-cluster", f"default={peer}", *etcd_options],
-            stdout=log,
-            stderr=log,
-        )
+        self.etcd_words = ["etcd", "--data-dir", f"{folder}/etcd", "--listen-client-urls", self.etcd_url, "--advertise-client-urls", self.etcd_url]
+        self.etcd_words += ["--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", f"default={peer}", *etcd_options]
+        self.start_etcd()
         self.running, self.began = [None] * MACHINES, time.monotonic()
+
+    def start_etcd(self):
+        with open(f"{self.folder}/etcd.out", "ab") as log:
+            self.etcd = subprocess.Popen(self.etcd_words, stdout=log, stderr=log)
 
     def words(self, at):
         raise NotImplementedError
@@ -70,7 +69,16 @@ class Group:
         print(f"{time.monotonic() - self.began:7.2f} {what}", flush=True)
         leads = self.leader()
         at = leads if leads is not None and what.endswith("leader") else rng.randrange(MACHINES)
-        if what.startswith("kill all"):
+        if what == "kill etcd":
+            self.etcd.kill()
+            self.etcd.wait()
+            time.sleep(rng.choice([0, 3, 8]))
+            self.start_etcd()
+        elif what == "pause etcd":
+            self.etcd.send_signal(signal.SIGSTOP)
+            time.sleep(rng.choice([0.5, 2.5, 6]))
+            self.etcd.send_signal(signal.SIGCONT)
+        elif what.startswith("kill all"):
             for one in range(MACHINES):
                 self.signal(one, signal.SIGKILL)
             time.sleep(rng.random())

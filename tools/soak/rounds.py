@@ -17,7 +17,7 @@ from soak.load import Load
 
 TOOLS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PORCUPINE = os.path.join(os.path.dirname(TOOLS), "target/tools/porcupine")
-KILLS = ["kill leader", "kill leader", "kill one", "pause leader", "pause leader", "pause one", "kill all", "stop leader", "stop one"]
+KILLS = ["kill leader", "kill leader", "kill one", "pause leader", "pause leader", "pause one", "kill all", "stop leader", "stop one", "pause etcd", "kill etcd"]
 CUTS = ["cut leader", "cut leader", "cut one", "slow leader", "slow one"]
 
 
