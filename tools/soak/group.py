@@ -95,8 +95,12 @@ class Group:
             self.signal(at, signal.SIGCONT)
         elif what.startswith("stop"):
             self.signal(at, signal.SIGTERM)
-            if self.running[at].wait(timeout=60) != 0:
-                load.fail(f"machine {at} did not stop well")
+            try:
+                code = self.running[at].wait(timeout=60)
+            except subprocess.TimeoutExpired:
+                return load.fail(f"machine {at} has not stopped within a minute")
+            if code != 0:
+                load.fail(f"machine {at} stopped with code {code}")
             self.start(at)
         else:
             act = {"cut": self.hosts.cut, "slow": self.hosts.slow, "fill": self.hosts.fill}[what.split()[0]]
