@@ -43,7 +43,7 @@ use std::sync::LazyLock;
 
 use crate::command::{Asked, Command, Run, Special, Table, Timeout, WaitLimit};
 use crate::context::Context;
-use crate::form::{Form, KeysAt, MANY, ONE, flag, is, shown};
+use crate::form::{Form, KeysAt, MANY, ONE, flag, is};
 use crate::numbers::{float, int};
 use crate::outcome::{NO_KEY, NOT_FLOAT, NOT_INT, Outcome, SYNTAX, Stop, WRONG_TYPE};
 use crate::reply::Reply;

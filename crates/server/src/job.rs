@@ -19,7 +19,6 @@ use crate::events::Ticket;
 use crate::failpoints::Step;
 use crate::form::{KeysAt, flag, is};
 use crate::meter::{LONG, Metered, Spent};
-use crate::outcome::Stop;
 use crate::refusals::Refusals;
 use crate::reply::Reply;
 use crate::request::{Batch, number};
@@ -201,12 +200,12 @@ impl Job {
         match dispatch::run(command, &args, &mut Env { tx, session, now, looks, commands: &COMMANDS }, reply) {
             Ok(()) if reply.is_full() => return Err(Error::Limit(reply.too_long())),
             Ok(()) => {}
-            Err(Stop::Error(text)) => {
+            Err(stop) => {
+                let text = stop.answer()?;
                 reply.truncate(mark);
-                reply.error(&text);
+                reply.error_bytes(&text);
                 self.errors += 1;
             }
-            Err(Stop::Engine(error)) => return Err(error),
         }
         if once {
             self.answered.insert(at, reply.bytes().get(mark..).unwrap_or_default().to_vec());

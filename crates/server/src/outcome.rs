@@ -7,8 +7,21 @@ use crate::engine;
 pub(crate) enum Stop {
     /// This is the answer. Nothing was written to the store before; what was written to the reply is taken back.
     Error(String),
+    /// The same, of any bytes: a script's.
+    Raised(Vec<u8>),
     /// The transaction cannot go on.
     Engine(engine::Error),
+}
+
+impl Stop {
+    /// The answer, unless the transaction cannot go on.
+    pub(crate) fn answer(self) -> engine::Result<Vec<u8>> {
+        match self {
+            Self::Error(text) => Ok(text.into_bytes()),
+            Self::Raised(text) => Ok(text),
+            Self::Engine(error) => Err(error),
+        }
+    }
 }
 
 impl From<engine::Error> for Stop {
@@ -27,6 +40,20 @@ impl From<String> for Stop {
     fn from(text: String) -> Self {
         Self::Error(text)
     }
+}
+
+/// An error with these words of the request in place of each `%`, as C shows them: up to their first zero, and whatever bytes they are.
+pub(crate) fn naming(text: &str, words: &[&[u8]]) -> Stop {
+    let mut words = words.iter();
+    let mut made = Vec::new();
+    for (at, part) in text.split('%').enumerate() {
+        if at > 0 {
+            let word = words.next().copied().unwrap_or_default();
+            made.extend_from_slice(word.split(|byte| *byte == 0).next().unwrap_or_default());
+        }
+        made.extend_from_slice(part.as_bytes());
+    }
+    Stop::Raised(made)
 }
 
 pub(crate) type Outcome<T = ()> = Result<T, Stop>;

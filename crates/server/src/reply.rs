@@ -167,7 +167,7 @@ impl Reply {
 
     /// An error, which begins with its code.
     pub fn error(&mut self, text: &str) {
-        self.line(b'-', text.as_bytes());
+        self.error_bytes(text.as_bytes());
     }
 
     /// A word, and an error, of any bytes.
@@ -176,7 +176,8 @@ impl Reply {
     }
 
     pub(crate) fn error_bytes(&mut self, text: &[u8]) {
-        self.line(b'-', text);
+        let end = text.iter().rposition(|byte| !matches!(byte, b'\r' | b'\n')).map_or(0, |last| last + 1);
+        self.line(b'-', &text[..end]);
     }
 
     /// Yes or no; 1 or 0 for version 2.
@@ -334,6 +335,9 @@ impl Reply {
 pub(crate) fn double(number: f64) -> String {
     /// Whole numbers up to here are written as such.
     const WHOLE: f64 = (1_u64 << 52) as f64;
+    if number.is_nan() {
+        return if number.is_sign_negative() { "-nan" } else { "nan" }.to_owned();
+    }
     if number.abs() < WHOLE && number.fract() == 0.0 || !number.is_finite() {
         return number.to_string();
     }
@@ -430,6 +434,8 @@ mod tests {
             (1e15, "1000000000000000"),
             (1e20, "1e+20"),
             (1.5e300, "1.5e+300"),
+            (f64::NAN, "nan"),
+            (-f64::NAN, "-nan"),
             (f64::INFINITY, "inf"),
             (f64::NEG_INFINITY, "-inf"),
             (0.1 + 0.2, "0.30000000000000004"),

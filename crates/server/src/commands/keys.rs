@@ -9,6 +9,7 @@ use super::{Command, Context, KeysAt, MANY, NO_KEY, ONE, Outcome, SYNTAX, Stop, 
 use crate::data::{DATABASES, GARBAGE, Head, Kind, all, stored};
 use crate::engine::{Error, Result, Tx};
 use crate::glob;
+use crate::outcome::naming;
 use crate::request::Arguments;
 
 const TWO: KeysAt = KeysAt::Range(1, 2, 1);
@@ -163,7 +164,7 @@ fn set_expiry(c: &mut Context<'_>, args: &Arguments<'_>, name: &str, unit: i64, 
             o if is(o, "XX") => xx = true,
             o if is(o, "GT") => gt = true,
             o if is(o, "LT") => lt = true,
-            o => return Err(Stop::Error(format!("ERR Unsupported option {}", o.escape_ascii()))),
+            o => return Err(naming("ERR Unsupported option %", &[o])),
         }
     }
     if nx && (xx || gt || lt) {

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use super::flag::{self, ADMIN, CONNECTION, DANGEROUS, FAST, NO_MULTI};
-use super::{COMMANDS as ALL, Command, Form, KeysAt, Outcome, Run, SYNTAX, Stop, WaitLimit, int, is, session};
+use super::{COMMANDS as ALL, Command, Form, KeysAt, Outcome, Run, SYNTAX, WaitLimit, int, is, session};
 use crate::clock::now;
 use crate::config::{Eviction, Notify, Settings, SubscriberLimit};
 use crate::durability::Durability;
@@ -335,11 +335,11 @@ pub(crate) fn load_kept(shared: &Shared) -> crate::engine::Result<()> {
                 tracing::info!("{} is {}: CONFIG REWRITE has kept it", name.escape_ascii(), value.escape_ascii());
                 super::keep::note(shared, std::iter::once(&name[..]));
             }
-            Err(Stop::Error(why)) => tracing::warn!(
-                "{} was kept by CONFIG REWRITE, and cannot be set: {why}; next: CONFIG SET it, and CONFIG REWRITE",
-                name.escape_ascii()
+            Err(stop) => tracing::warn!(
+                "{} was kept by CONFIG REWRITE, and cannot be set: {}; next: CONFIG SET it, and CONFIG REWRITE",
+                name.escape_ascii(),
+                String::from_utf8_lossy(&stop.answer()?)
             ),
-            Err(Stop::Engine(error)) => return Err(error),
         }
     }
     change.carry_out(shared);

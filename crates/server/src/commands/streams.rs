@@ -12,9 +12,10 @@ mod trim;
 mod xgroup;
 
 use super::flag::{BLOCKING, FAST, READ, STREAM, WRITE};
-use super::{Command, Context, Form, KeysAt, NO_KEY, ONE, Outcome, Run, SYNTAX, Stop, data, int, is, shown};
+use super::{Command, Context, Form, KeysAt, NO_KEY, ONE, Outcome, Run, SYNTAX, Stop, data, int, is};
 use crate::data::streams::{Id, encode};
 use crate::data::{Head, Kind};
+use crate::outcome::naming;
 use crate::request::Arguments;
 
 pub(crate) use self::dumped::{check_dumped, dumped, restore};
@@ -55,7 +56,7 @@ fn wrong_arity(command: &str) -> Stop {
 }
 
 fn no_group(key: &[u8], group: &[u8]) -> Stop {
-    Stop::Error(format!("NOGROUP No such consumer group '{}' for key name '{}'", shown(group), shown(key)))
+    naming("NOGROUP No such consumer group '%' for key name '%'", &[group, key])
 }
 
 // ---- adding -----------------------------------------------------------------------------------------------------

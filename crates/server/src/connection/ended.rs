@@ -62,10 +62,11 @@ fn note_times(parts: &Parts, requests: std::ops::Range<usize>, thread: &Thread, 
 pub(super) fn outcome_of(reply: &mut Reply, mark: usize, outcome: Result<(), Stop>, thread: &Thread) {
     let error = match outcome {
         Ok(()) => return,
-        Err(Stop::Error(error)) => error,
-        Err(Stop::Engine(error)) => text(&error, &thread.shared.refusals),
+        Err(stop) => {
+            stop.answer().unwrap_or_else(|error| text(&error, &thread.shared.refusals).into_bytes())
+        }
     };
     thread.recorder.errors.add(1);
     reply.truncate(mark);
-    reply.error(&error);
+    reply.error_bytes(&error);
 }

@@ -14,7 +14,6 @@ use crate::data::stored;
 use crate::engine::{self, Error, Tx};
 use crate::meter::{LONG, Metered, Spent};
 use crate::metrics::Recorder;
-use crate::outcome::Stop;
 use crate::refusals::Refusals;
 use crate::reply::Reply;
 use crate::shared::Shared;
@@ -158,13 +157,13 @@ impl Job {
         spent.nanos = metered.nanos();
         match outcome {
             Ok(()) => {}
-            Err(Stop::Error(text)) => {
+            Err(stop) => {
+                let text = stop.answer()?;
                 reply.truncate(mark);
-                reply.raw(text.as_bytes());
+                reply.raw(&text);
                 reply.raw(b"\r\n");
                 self.errors += 1;
             }
-            Err(Stop::Engine(error)) => return Err(error),
         }
         if matches!(request.verb, Verb::Refused(_) | Verb::TooLarge) {
             self.errors += 1;

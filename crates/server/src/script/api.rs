@@ -5,6 +5,7 @@ use std::rc::Rc;
 use mlua::{Function, Lua, LuaString, MultiValue, Table, Value};
 
 use super::args::{Answer, Args, Fail, Raised, add};
+use super::numbers::whole;
 use super::state::State;
 use crate::sha::{hex, sha1};
 
@@ -52,7 +53,7 @@ pub(super) fn redis(lua: &Lua, state: &Rc<State>) -> mlua::Result<Table> {
         if args.len() != 1 {
             return Err(failed("redis.setresp() requires one argument."));
         }
-        let version = loose(args, 0) as i64;
+        let version = whole(loose(args, 0));
         if version != 2 && version != 3 {
             return Err(failed("RESP version must be 2 or 3."));
         }
@@ -63,7 +64,7 @@ pub(super) fn redis(lua: &Lua, state: &Rc<State>) -> mlua::Result<Table> {
         if args.len() != 1 {
             return Err(failed("redis.set_repl() requires two arguments."));
         }
-        if (loose(args, 0) as i64) & !3 != 0 {
+        if whole(loose(args, 0)) & !3 != 0 {
             return Err(failed("Invalid replication flags. Use REPL_AOF, REPL_REPLICA, REPL_ALL or REPL_NONE."));
         }
         Ok(())
@@ -84,7 +85,7 @@ fn log(args: &Args<'_>) -> Answer<()> {
     if args.len() < 2 {
         return Err(failed("redis.log() requires two arguments or more."));
     }
-    let level = args.number(0).map_err(|_| failed("First argument must be a number (log level)."))? as i64;
+    let level = args.number(0).map_err(|_| failed("First argument must be a number (log level).")).map(whole)?;
     if !(0..=3).contains(&level) {
         return Err(failed("Invalid debug level."));
     }
@@ -132,15 +133,16 @@ pub(super) fn unpack(args: &Args<'_>) -> Answer<MultiValue> {
 
 /// `math.random`.
 pub(super) fn random(args: &Args<'_>, state: &State) -> Answer<f64> {
-    let whole = |at: usize| Ok::<f64, Fail>(args.number(at)?.trunc());
+    let whole = |at: usize| Ok::<i32, Fail>(args.int(at)? as i32);
     let (low, high, at) = match args.len() {
         0 => return Ok(state.random()),
-        1 => (1.0, whole(0)?, 0),
+        1 => (1, whole(0)?, 0),
         2 => (whole(0)?, whole(1)?, 1),
         _ => return Err("wrong number of arguments".into()),
     };
     if low > high {
         return Err(args.wrong(at, "interval is empty"));
     }
-    Ok((state.random() * (high - low + 1.0)).floor() + low)
+    let values = if at == 0 { high } else { high.wrapping_sub(low).wrapping_add(1) };
+    Ok((state.random() * f64::from(values)).floor() + f64::from(low))
 }

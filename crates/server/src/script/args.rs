@@ -2,6 +2,7 @@
 
 use mlua::{Function, IntoLuaMulti, Lua, LuaString, MultiValue, Table, Value};
 
+use super::numbers::whole;
 use super::state::OWN;
 
 /// Why a function fails.
@@ -75,7 +76,12 @@ impl Args<'_> {
 
     /// A whole number; this one if there is none.
     pub(super) fn int_or(&self, at: usize, or: i64) -> Answer<i64> {
-        if matches!(self.get(at), Value::Nil) { Ok(or) } else { Ok(self.number(at)? as i64) }
+        if matches!(self.get(at), Value::Nil) { Ok(or) } else { Ok(whole(self.number(at)?)) }
+    }
+
+    /// A whole number, which has to be there.
+    pub(super) fn int(&self, at: usize) -> Answer<i64> {
+        self.number(at).map(whole)
     }
 
     pub(super) fn string(&self, at: usize) -> Answer<LuaString> {

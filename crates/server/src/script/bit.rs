@@ -4,16 +4,9 @@ use mlua::{Lua, Table};
 
 use super::args::{Answer, Args, add};
 
-/// A number modulo 2³², rounded as its bits are in a double.
+/// A number modulo 2³²: the low bits of its sum with 2⁵² + 2⁵¹, as in the original, which rounds halves to the even neighbour and knows no larger numbers.
 fn bits(args: &Args<'_>, at: usize) -> Answer<u32> {
-    let number = args.number(at)?;
-    // Halves go to the even neighbour.
-    let whole = number.round_ties_even();
-    if whole.abs() < 9.2e18 {
-        return Ok(whole as i64 as u32);
-    }
-    // Only the lower 52 bits of the sum are there, as in the original.
-    Ok((number + 6_755_399_441_055_744.0).to_bits() as u32)
+    Ok((args.number(at)? + 6_755_399_441_055_744.0).to_bits() as u32)
 }
 
 fn signed(bits: u32) -> f64 {

@@ -12,9 +12,8 @@ use crate::command::{Command, Env, Run};
 use crate::dispatch;
 use crate::engine;
 use crate::form::Fit;
-use crate::form::flag;
+use crate::form::{flag, is};
 use crate::monitors::{By, is_told, line};
-use crate::outcome::Stop;
 use crate::reply::Reply;
 use crate::request::{Arguments, Batch};
 use crate::session::Session;
@@ -146,7 +145,8 @@ impl<'c, 'e> Caller<'c, 'e> {
                 }
             });
         }
-        if self.read_only && (command.is(flag::WRITE) || matches!(command.name, "publish" | "spublish")) {
+        let helps = command.name == "xgroup" && is(args.get(1), "help");
+        if self.read_only && !helps && (command.is(flag::WRITE) || matches!(command.name, "publish" | "spublish")) {
             return Some("ERR Write commands are not allowed from read-only scripts.");
         }
         let longest = self.env.session.shared.engine.key_max() - 1;
@@ -203,8 +203,10 @@ impl<'c, 'e> Caller<'c, 'e> {
                     },
                 }
             }
-            Err(Stop::Error(text)) => refused(&text),
-            Err(Stop::Engine(error)) => self.end(error),
+            Err(stop) => match stop.answer() {
+                Ok(text) => Ok(Err(text)),
+                Err(error) => self.end(error),
+            },
         }
     }
 

@@ -93,6 +93,11 @@ impl Encoder<'_> {
                 self.to.extend_from_slice(b"null");
                 return Ok(());
             }
+            // Whatever its sign.
+            Invalid::Written if number.is_nan() => {
+                self.to.extend_from_slice(b"nan");
+                return Ok(());
+            }
             Invalid::Written => {}
         }
         let text = general(number, self.settings.precision as usize);
@@ -136,11 +141,13 @@ impl Encoder<'_> {
 
     /// How long an array it is; none if it is an object.
     fn array_len(&self, value: &Value, table: &Table) -> Answer<Option<i64>> {
+        // In C, where the length is an `int`, one that is too long is none.
+        let int = |key: f64| if key <= f64::from(i32::MAX) { key as i64 } else { i64::from(i32::MIN) };
         let (mut most, mut count, mut array) = (0_i64, 0_i64, true);
         table.for_each(|key: Value, _: Value| {
             match number(&key) {
                 Some(key) if key.floor() == key && key >= 1.0 => {
-                    most = most.max(key as i64);
+                    most = if key > most as f64 { int(key) } else { most };
                     count += 1;
                 }
                 _ => array = false,

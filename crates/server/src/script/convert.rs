@@ -3,7 +3,7 @@
 use mlua::{Lua, LuaString, Table, Value};
 
 use super::args::number;
-use super::numbers;
+use super::numbers::{self, whole};
 use super::state::State;
 use crate::reply::Reply;
 use crate::request;
@@ -11,10 +11,17 @@ use crate::request;
 /// Tables within tables of an answer.
 const DEPTH: usize = 1000;
 
+/// A text as C has it: up to its first zero.
+pub(super) fn c_text(text: &[u8]) -> &[u8] {
+    text.split(|byte| *byte == 0).next().unwrap_or_default()
+}
+
 /// `{err = text}`, of an error that begins with its code.
 pub(super) fn error(lua: &Lua, text: &[u8]) -> mlua::Result<Value> {
     let table = lua.create_table_with_capacity(0, 2)?;
-    table.raw_set("err", lua.create_string(text)?)?;
+    // A reply is a line, whether or not it was sent.
+    let line: Vec<u8> = c_text(text).iter().map(|byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { *byte }).collect();
+    table.raw_set("err", lua.create_string(line)?)?;
     table.raw_set("ignore_error_stats_update", true)?;
     Ok(Value::Table(table))
 }
@@ -61,7 +68,8 @@ impl<'a> Answer<'a> {
             (b':', _) => Value::Number(count.unwrap_or(0) as f64),
             (b'$', Some(len)) => Value::String(lua.create_string(self.bytes(len))?),
             (b'*', Some(len)) => {
-                let table = lua.create_table_with_capacity(len.min(1 << 16), 0)?;
+                // It grows as in Redis: of one with nil in it the length that `#` finds depends on that.
+                let table = lua.create_table()?;
                 for at in 1..=len {
                     table.raw_set(at, self.value(lua)?)?;
                 }
@@ -116,12 +124,6 @@ fn table_field(table: &Table, name: &str) -> mlua::Result<Option<Table>> {
     })
 }
 
-/// As C takes a double to a long.
-fn whole(number: f64) -> i64 {
-    const LIMIT: f64 = 9_223_372_036_854_775_808.0;
-    if (-LIMIT..LIMIT).contains(&number) { number as i64 } else { i64::MIN }
-}
-
 /// Bytes of a reply, besides those of a text.
 const HEAD: usize = 16;
 
@@ -155,7 +157,7 @@ fn answer_named(table: &Table, reply: &mut Reply, state: &State) -> mlua::Result
     for (name, write) in [("err", write), ("ok", Reply::simple_bytes)] {
         if let Some(text) = text_field(table, name)? {
             room(state, text.as_bytes().len())?;
-            write(reply, &text.as_bytes());
+            write(reply, c_text(&text.as_bytes()));
             return Ok(true);
         }
     }

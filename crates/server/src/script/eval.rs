@@ -92,9 +92,6 @@ pub(crate) fn eval(env: &mut Env<'_>, args: &Arguments<'_>, reply: &mut Reply, h
         (sha, scripts.find(&sha).unwrap_or_else(|| args.get(1).into()))
     };
     let (flags, text) = shebang(&body).map_err(|text| Stop::Error(format!("ERR {text}")))?;
-    if how.read_only && flags.named && !flags.no_writes {
-        return Err("ERR Can not execute a script with write flag using *_ro command.".into());
-    }
     let read_only = how.read_only || flags.no_writes;
     let db = env.session.db;
     let outcome = run::with(|one| {
@@ -104,6 +101,9 @@ pub(crate) fn eval(env: &mut Env<'_>, args: &Arguments<'_>, reply: &mut Reply, h
         };
         if !how.by_sha {
             scripts.add(sha, &body, false);
+        }
+        if how.read_only && flags.named && !flags.no_writes {
+            return Ok(Err("ERR Can not execute a script with write flag using *_ro command.".into()));
         }
         one.begin(terms(env.session));
         let (called, name) = (Called::Script(script), &hex(&sha));

@@ -26,7 +26,7 @@ pub(crate) fn load(env: &mut Env<'_>, name: Vec<u8>, code: &[u8], text: &[u8]) -
             Err(text) => Ok(Err(Stop::Error(format!("ERR Error compiling function: {text}")))),
             Ok(chunk) => match one.libraries.load(&one.lua, &chunk)? {
                 Ok((all, _)) => Ok(Ok(all)),
-                Err(error) => Ok(Err(Stop::Error(format!("ERR Error registering functions: {}", error_of(&error)?)))),
+                Err(error) => Ok(Err(registering(&error)?)),
             },
         });
         Ok(match ended(one, env, None)? {
@@ -50,16 +50,17 @@ pub(crate) fn load(env: &mut Env<'_>, name: Vec<u8>, code: &[u8], text: &[u8]) -
 }
 
 /// What a library is told that could not be loaded.
-fn error_of(error: &Value) -> mlua::Result<String> {
-    Ok(match error {
+fn registering(error: &Value) -> mlua::Result<Stop> {
+    let text = match error {
         Value::Table(table) => match table.raw_get("err")? {
             Value::String(text) => cut(&text),
-            _ => "ERR unknown error".to_owned(),
+            _ => b"ERR unknown error".to_vec(),
         },
-        Value::String(text) => format!("ERR {}", cut(text)),
-        Value::Error(error) => format!("ERR {}", run::text_of(error)),
-        _ => "ERR unknown error".to_owned(),
-    })
+        Value::String(text) => [b"ERR ", &cut(text)[..]].concat(),
+        Value::Error(error) => format!("ERR {}", run::text_of(error)).into_bytes(),
+        _ => b"ERR unknown error".to_vec(),
+    };
+    Ok(Stop::Raised([b"ERR Error registering functions: ", &text[..]].concat()))
 }
 
 /// Calls a function: `FCALL` and `FCALL_RO`.
@@ -115,7 +116,7 @@ fn made(one: &mut Interpreter, env: &Env<'_>, function: &Function) -> mlua::Resu
     };
     let (all, callbacks) = match one.libraries.load(&one.lua, &chunk)? {
         Ok(all) => all,
-        Err(error) => return Ok(Err(Stop::Error(format!("ERR Error registering functions: {}", error_of(&error)?)))),
+        Err(error) => return Ok(Err(registering(&error)?)),
     };
     let found = all.into_iter().find(|one| one.name == function.name);
     let Some(found) = found else { return Ok(Err("ERR Function not found".into())) };

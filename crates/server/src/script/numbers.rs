@@ -23,6 +23,12 @@ pub(super) fn general(number: f64, digits: usize) -> String {
     trimmed(&format!("{number:.*}", (digits as i32 - 1 - exponent) as usize))
 }
 
+/// As C takes a double to a long.
+pub(super) fn whole(number: f64) -> i64 {
+    const LIMIT: f64 = 9_223_372_036_854_775_808.0;
+    if (-LIMIT..LIMIT).contains(&number) { number as i64 } else { i64::MIN }
+}
+
 /// The number that a text begins with, as `strtod` finds it, and how many bytes it has.
 pub(super) fn prefix(text: &[u8]) -> Option<(f64, usize)> {
     let sign_len = usize::from(matches!(text.first(), Some(b'+' | b'-')));

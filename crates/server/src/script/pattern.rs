@@ -77,14 +77,18 @@ impl<'m> Matcher<'m> {
 
     /// What the pattern has captured; the match, if there is nothing to capture.
     pub(super) fn captured(&self, start: usize, end: usize, whole: bool) -> Found<Vec<Capture>> {
-        if self.captures.is_empty() && whole {
-            return Ok(vec![Capture::Text(start, end)]);
+        let count = self.captures.len().max(usize::from(whole));
+        (0..count).map(|number| self.capture(number, start, end)).collect()
+    }
+
+    /// One of these: nobody asks for the others, so they may be open.
+    pub(super) fn capture(&self, number: usize, start: usize, end: usize) -> Found<Capture> {
+        match self.captures.get(number) {
+            Some(Open::Closed(capture)) => Ok(*capture),
+            Some(Open::Unclosed(_)) => Err("unfinished capture".into()),
+            None if number == 0 => Ok(Capture::Text(start, end)),
+            None => Err("invalid capture index".into()),
         }
-        let closed = |open: &Open| match open {
-            Open::Closed(capture) => Ok(*capture),
-            Open::Unclosed(_) => Err("unfinished capture".into()),
-        };
-        self.captures.iter().map(closed).collect()
     }
 
     fn step(&mut self) -> Found<()> {

@@ -92,7 +92,7 @@ pub(super) fn run_script(
     let outcome = outcome.and_then(|(ok, value)| match ok {
         // It looks at what is there.
         true => make(&one.lua, 0, || convert::answer(&value, reply, &state, 0)).map(Ok),
-        false => Ok(Err(Stop::Error(text_of(&value, call.name)?))),
+        false => Ok(Err(Stop::Raised(text_of(&value, call.name)?))),
     });
     ended(one, env, failed)?.map_or_else(
         || {
@@ -178,31 +178,35 @@ fn call_script(
     outcome
 }
 
-pub(super) fn cut(text: &LuaString) -> String {
+pub(super) fn cut(text: &LuaString) -> Vec<u8> {
     let text = text.as_bytes();
-    String::from_utf8_lossy(&text[..text.len().min(ERROR)]).into_owned()
+    convert::c_text(&text[..text.len().min(ERROR)]).to_vec()
 }
 
 /// What the client is told of a script's error.
-fn text_of(error: &Value, name: &str) -> mlua::Result<String> {
+fn text_of(error: &Value, name: &str) -> mlua::Result<Vec<u8>> {
     let table = match error {
         Value::Table(table) => table,
-        Value::Error(error) => return Ok(format!("ERR {} script: {}", run::text_of(error), name)),
+        Value::Error(error) => return Ok(format!("ERR {} script: {name}", run::text_of(error)).into_bytes()),
         // The handler was not called: there was no memory, or no stack.
-        Value::String(text) => return Ok(format!("ERR {} script: {}", cut(text), name)),
-        _ => return Ok(format!("ERR Error running script {}", name)),
+        Value::String(text) => {
+            return Ok([b"ERR ", &cut(text)[..], b" script: ", name.as_bytes()].concat());
+        }
+        _ => return Ok(format!("ERR Error running script {name}").into_bytes()),
     };
-    let field = |name: &str| -> mlua::Result<Option<String>> {
+    let field = |name: &str| -> mlua::Result<Option<Vec<u8>>> {
         Ok(match table.raw_get(name)? {
             Value::String(text) => Some(cut(&text)),
-            Value::Integer(number) => Some(number.to_string()),
-            Value::Number(number) => Some(numbers::general(number, 14)),
+            Value::Integer(number) => Some(number.to_string().into_bytes()),
+            Value::Number(number) => Some(numbers::general(number, 14).into_bytes()),
             _ => None,
         })
     };
-    let text = field("err")?.unwrap_or_else(|| "ERR unknown error".to_owned());
+    let text = field("err")?.unwrap_or_else(|| b"ERR unknown error".to_vec());
     Ok(match (field("source")?, field("line")?) {
-        (Some(source), Some(line)) => format!("{text} script: {}, on {source}:{line}.", name),
+        (Some(source), Some(line)) => {
+            [&text[..], b" script: ", name.as_bytes(), b", on ", &source, b":", &line, b"."].concat()
+        }
         _ => text,
     })
 }

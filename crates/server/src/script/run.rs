@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use mlua::{Function, HookTriggers, Lua, LuaOptions, LuaString, StdLib, Table, Value, VmState};
+use mlua::{Function, HookTriggers, Lua, LuaOptions, StdLib, Table, Value, VmState};
 
 use super::api::Commands;
 use super::args::{Raised, add};
@@ -16,8 +16,6 @@ use crate::apart::{Apart, Aside};
 use crate::sha::Sha;
 use mlua::chunk::ChunkMode;
 
-/// Bytes of a chunk's name; people are shown 60.
-const NAME: usize = 1024;
 /// Bytes from which on an interpreter is not kept.
 const KEPT: usize = 16 << 20;
 /// Instructions between two looks at the clock.
@@ -136,6 +134,13 @@ fn plain(lua: &Lua, error: Value) -> mlua::Result<Value> {
     }
 }
 
+/// Without a place in the sandbox, which is none of the script's.
+fn without_own(text: &[u8]) -> &[u8] {
+    let behind = text.strip_prefix(&OWN.as_bytes()[1..]).and_then(|rest| rest.strip_prefix(b":"));
+    let digits = |rest: &[u8]| rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    behind.and_then(|rest| rest[digits(rest)..].strip_prefix(b": ")).unwrap_or(text)
+}
+
 /// Where an error was raised, in the words of the script's error.
 fn explain(lua: &Lua, error: Value) -> mlua::Result<Value> {
     let table = match plain(lua, error)? {
@@ -148,7 +153,7 @@ fn explain(lua: &Lua, error: Value) -> mlua::Result<Value> {
                 other => format!("({})", args::type_name(other)),
             };
             let text = match lua.coerce_string(other)? {
-                Some(text) => [b"ERR ", &text.as_bytes()[..]].concat(),
+                Some(text) => [b"ERR ", without_own(&text.as_bytes())].concat(),
                 None => [b"ERR ", text.as_bytes()].concat(),
             };
             let table = lua.create_table()?;
@@ -196,22 +201,7 @@ fn functions(lua: &Lua, state: &Rc<State>) -> mlua::Result<Table> {
     table.raw_set("plain", lua.create_function(plain)?)?;
     table.raw_set("explain", lua.create_function(explain)?)?;
     table.raw_set("redis", api::redis(lua, state)?)?;
-    let own = state.clone();
-    let load = lua.create_function(move |lua, (text, name, env): (LuaString, LuaString, Table)| {
-        own.go_on()?;
-        let name = name.as_bytes();
-        let name = name[..name.len().min(NAME)].split(|byte| *byte == 0).next().unwrap_or_default();
-        let name = String::from_utf8_lossy(name).into_owned();
-        let chunk = lua.load(text.as_bytes().to_vec()).set_name(name).set_mode(ChunkMode::Text).set_environment(env);
-        match chunk.into_function() {
-            Ok(function) => Ok((Value::Function(function), Value::Nil)),
-            Err(mlua::Error::SyntaxError { message, .. }) => {
-                Ok((Value::Nil, Value::String(lua.create_string(message)?)))
-            }
-            Err(other) => Err(other),
-        }
-    })?;
-    table.raw_set("load", load)?;
+    table.raw_set("bytecode", "bytecode is not loaded")?;
     Ok(table)
 }
 

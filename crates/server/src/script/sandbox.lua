@@ -5,7 +5,7 @@ local error, pcall, xpcall, type, next, select, unpack = lua.error, lua.pcall, l
 local setmetatable, tostring, tonumber, rawget, pairs = lua.setmetatable, lua.tostring, lua.tonumber, lua.rawget, lua.pairs
 local sub, insert_raw, concat_raw = lua.string.sub, lua.table.insert, lua.table.concat
 local floor = lua.math.floor
-local check, running, plain = rust.check, rust.running, rust.plain
+local check, running = rust.check, rust.running
 
 local READ_ONLY = "Attempt to modify a readonly table"
 -- The table behind each stand-in.
@@ -38,13 +38,22 @@ local function named(t, names)
     return c
 end
 
+-- An error as a script sees it: what is not of Lua becomes that, and a place in this file is none.
+local function plain(e)
+    if type(e) == "userdata" then
+        e = rust.plain(e)
+    end
+    if type(e) == "string" and sub(e, 1, 8) == "[cairn]:" then
+        e = lua.string.gsub(e, "^%[cairn%]:%d+: ", "")
+    end
+    return e
+end
+
 -- An error that ends the script is not for it to catch.
 local function resumed(ok, e, ...)
     if not ok then
         check()
-        if type(e) == "userdata" then
-            e = plain(e)
-        end
+        e = plain(e)
     end
     return ok, e, ...
 end
@@ -54,16 +63,16 @@ local function caught(ok, e, ...)
         return ok, e, ...
     end
     check()
-    if type(e) == "userdata" then
-        e = plain(e)
-    end
+    e = plain(e)
     if type(e) == "table" then
-        local text = rawget(e, "err")
-        if type(text) == "string" then
-            e = text
+        local text = e.err
+        if type(text) == "string" or type(text) == "number" then
+            return ok, text
         end
+        -- As Redis does, which leaves it where it has looked.
+        return ok, e, text
     end
-    return ok, e, ...
+    return ok, e
 end
 
 local real = {
@@ -82,25 +91,44 @@ local env = setmetatable({}, {
 behind[env] = real
 real._G = env
 
+-- Arguments are looked at here where Lua's own function would look at them: it would take the place in this file for that of its caller.
+local function table_of(name, ...)
+    local t = ...
+    if type(t) ~= "table" then
+        error("bad argument #1 to '" .. name .. "' (table expected, got " .. (select("#", ...) == 0 and "no value" or type(t)) .. ")", 3)
+    end
+    return t
+end
+
+local function expect(count, name, ...)
+    if select("#", ...) < count then
+        error("bad argument #" .. select("#", ...) + 1 .. " to '" .. name .. "' (value expected)", 3)
+    end
+end
+
 function real.pcall(...)
+    expect(1, "pcall", ...)
     return caught(pcall(...))
 end
 
-function real.xpcall(f, handler)
+function real.xpcall(...)
+    local f, handler = ...
+    if select("#", ...) < 2 then
+        error("bad argument #2 to 'xpcall' (value expected)", 2)
+    end
     return resumed(xpcall(f, function(e)
         check()
-        if type(e) == "userdata" then
-            e = plain(e)
-        end
-        return handler(e)
+        return handler(plain(e))
     end))
 end
 
-function real.next(t, ...)
-    return next(behind[t] or t, ...)
+function real.next(...)
+    local t = table_of("next", ...)
+    return next(behind[t] or t, (select(2, ...)))
 end
 
-function real.pairs(t)
+function real.pairs(...)
+    local t = table_of("pairs", ...)
     local b = behind[t]
     if b then
         return next, copy(b), nil
@@ -108,23 +136,28 @@ function real.pairs(t)
     return pairs(t)
 end
 
-function real.rawget(t, k)
-    return rawget(behind[t] or t, k)
+function real.rawget(...)
+    local t = table_of("rawget", ...)
+    expect(2, "rawget", ...)
+    return rawget(behind[t] or t, (select(2, ...)))
 end
 
 local rawset = lua.rawset
-function real.rawset(t, ...)
+function real.rawset(...)
+    local t = table_of("rawset", ...)
     if behind[t] then
         error(READ_ONLY, 0)
     end
-    return rawset(t, ...)
+    expect(3, "rawset", ...)
+    return rawset(...)
 end
 
-function real.setmetatable(t, ...)
+function real.setmetatable(...)
+    local t = table_of("setmetatable", ...)
     if behind[t] then
         error(READ_ONLY, 0)
     end
-    local ok, e = pcall(setmetatable, t, ...)
+    local ok, e = pcall(setmetatable, ...)
     if not ok then
         error(e, 2)
     end
@@ -133,6 +166,7 @@ end
 
 local getmetatable = lua.getmetatable
 function real.getmetatable(...)
+    expect(1, "getmetatable", ...)
     return getmetatable(...) or nil
 end
 
@@ -146,20 +180,37 @@ function real.collectgarbage(what, ...)
     return 0
 end
 
+-- Bytes of a chunk's name; people are shown 60.
+local NAMED = 1024
+local loadstring, setfenv = lua.loadstring, lua.setfenv
+
 -- Text only: nothing says that bytecode is what the compiler makes.
 local function load_text(text, name)
-    local f, e = rust.load(text, name, env)
+    running()
+    if sub(text, 1, 1) == "\27" then
+        return nil, rust.bytecode
+    end
+    local f, e = loadstring(text, sub(name, 1, NAMED))
     if f then
-        return f
+        return setfenv(f, env)
     end
     return nil, e
 end
 
-function real.loadstring(text, name)
-    if type(text) == "number" then
-        text = tostring(text)
-    elseif type(text) ~= "string" then
-        error("bad argument #1 to 'loadstring' (string expected, got " .. (text == nil and "no value" or type(text)) .. ")", 2)
+local is_text = { string = true, number = true }
+
+local function text_of(name, at, ...)
+    local text, count = (select(at, ...)), select("#", ...)
+    if not is_text[type(text)] then
+        error("bad argument #" .. at .. " to '" .. name .. "' (string expected, got " .. (count < at and "no value" or type(text)) .. ")", 3)
+    end
+    return tostring(text)
+end
+
+function real.loadstring(...)
+    local text, name = text_of("loadstring", 1, ...), (select(2, ...))
+    if name ~= nil then
+        name = text_of("loadstring", 2, ...)
     end
     return load_text(text, name or text)
 end
@@ -189,20 +240,31 @@ for _, name in next, { "rep", "find", "match", "gmatch" } do
 end
 string.gfind = string.gmatch
 
-local replaced = { string = true, number = true }
+-- A number as C has it as an `int`.
+local function int(number)
+    if not (number > -2 ^ 63 and number < 2 ^ 63) then
+        return 0
+    end
+    number = (number < 0 and -floor(-number) or floor(number)) % 2 ^ 32
+    return number < 2 ^ 31 and number or number - 2 ^ 32
+end
+
 function string.gsub(...)
     local s, p, r, n = ...
     local kind = type(r)
     if kind ~= "table" and kind ~= "function" then
         return rust.gsub(...)
     end
+    s, p = text_of("gsub", 1, ...), text_of("gsub", 2, ...)
+    if n ~= nil and not tonumber(n) then
+        error("bad argument #4 to 'gsub' (number expected, got " .. type(n) .. ")", 2)
+    end
     local pieces, count, from, step = {}, 0, 0, rust.substitute
-    n = n or 1 / 0
-    s = tostring(s)
+    n = n == nil and 1 / 0 or int(tonumber(n))
     local done = false
     while not done and count < n do
         -- What is passed by, the match, where to go on, what stands before that, whether this is the end, and captures.
-        local found = step(s, p, from)
+        local found = step(s, p, from, kind == "table")
         insert_raw(pieces, found[1])
         from, done = found[3], found[5]
         if found[2] then
@@ -215,7 +277,7 @@ function string.gsub(...)
             end
             if not by then
                 by = found[2]
-            elseif not replaced[type(by)] then
+            elseif not is_text[type(by)] then
                 error("invalid replacement value (a " .. type(by) .. ")", 2)
             end
             insert_raw(pieces, by)
@@ -229,14 +291,6 @@ end
 local table = named(lua.table, "concat foreach foreachi getn maxn setn")
 -- Elements that are moved at one time without a look at the clock; and places in front of a table that they may be moved from.
 local MOVED, IN_FRONT = 10000, 1000
-
-local function table_of(name, ...)
-    local t = ...
-    if type(t) ~= "table" then
-        error("bad argument #1 to '" .. name .. "' (table expected, got " .. (select("#", ...) == 0 and "no value" or type(t)) .. ")", 3)
-    end
-    return t
-end
 
 local function number_of(name, at)
     local number = tonumber(at)
@@ -276,7 +330,7 @@ end
 -- Elements that Lua's own sort may have without a look at the clock, and bytes of a string that are compared at one time.
 local SORTED, COMPARED = 20000, 4096
 
--- How Lua sorts, step by step: what is equal comes in the same order.
+-- How Lua sorts, step by step: what is equal comes in the same order. True if the order is none.
 local function sort(t, from, to, less)
     while from < to do
         if less(t[to], t[from]) then
@@ -301,10 +355,16 @@ local function sort(t, from, to, less)
         while true do
             i = i + 1
             while less(t[i], pivot) do
+                if i > to then
+                    return true
+                end
                 i = i + 1
             end
             j = j - 1
             while less(pivot, t[j]) do
+                if j < from then
+                    return true
+                end
                 j = j - 1
             end
             if j < i then
@@ -313,12 +373,16 @@ local function sort(t, from, to, less)
             t[i], t[j] = t[j], t[i]
         end
         t[to - 1], t[i] = t[i], t[to - 1]
+        local is_none
         if i - from < to - i then
-            sort(t, from, i - 1, less)
+            is_none = sort(t, from, i - 1, less)
             from = i + 1
         else
-            sort(t, i + 1, to, less)
+            is_none = sort(t, i + 1, to, less)
             to = i - 1
+        end
+        if is_none then
+            return true
         end
     end
 end
@@ -351,38 +415,73 @@ local function kinds(t)
     return long, first, other
 end
 
+local INVALID = "invalid order function for sorting"
 local sort_raw = lua.table.sort
 function table.sort(...)
-    local t, less = table_of("sort", ...), select(2, ...)
+    local t, less = table_of("sort", ...), (select(2, ...))
     if less ~= nil and type(less) ~= "function" then
         error("bad argument #2 to 'sort' (function expected, got " .. type(less) .. ")", 2)
-    elseif less == nil and not behind[t] then
+    elseif behind[t] then
+        return
+    elseif less == nil then
         local long, kind, other = kinds(t)
         if long and other then
             error("attempt to compare " .. kind .. " with " .. other, 2)
-        elseif long and (kind == "string" or kind == "number") then
-            local all = t
-            if getmetatable(t) ~= nil then
-                all = {}
-                for at = 1, #t do
-                    all[at] = rawget(t, at)
-                end
-            end
-            sort(all, 1, #t, kind == "string" and less_strings or less_numbers)
-            if all ~= t then
-                for at, one in next, all do
-                    rawset(t, at, one)
-                end
+        elseif not long or kind ~= "string" and kind ~= "number" then
+            local ok, e = pcall(sort_raw, t)
+            if not ok then
+                error(e, e == INVALID and 2 or 0)
             end
             return
         end
+        less = kind == "string" and less_strings or less_numbers
     end
-    return sort_raw(...)
+    local all, len = t, #t
+    if getmetatable(t) ~= nil then
+        -- The elements themselves, whatever that says.
+        all = setmetatable({}, {
+            __index = function(_, at)
+                return rawget(t, at)
+            end,
+            __newindex = function(_, at, one)
+                rawset(t, at, one)
+            end,
+        })
+    end
+    -- Not by Lua's own, which would take the place in this file for that of its caller.
+    if sort(all, 1, len, less) then
+        error(INVALID, 2)
+    end
 end
 
-local coroutine = named(lua.coroutine, "create running status wrap yield")
-local resume = lua.coroutine.resume
+local coroutine = named(lua.coroutine, "create running status yield")
+local create, resume = lua.coroutine.create, lua.coroutine.resume
+
+-- Lua puts the place in front of an error that is a text. Those of functions in Rust are not yet.
+local function went_on(ok, e, ...)
+    if ok then
+        return e, ...
+    end
+    check()
+    e = plain(e)
+    -- In between stands the function that has called this one as its last.
+    error(e, type(e) == "string" and 3 or 0)
+end
+
+function coroutine.wrap(...)
+    local ok, co = pcall(create, ...)
+    if not ok then
+        error("bad argument #1 to 'wrap' (Lua function expected)", 2)
+    end
+    return function(...)
+        return went_on(resume(co, ...))
+    end
+end
+
 function coroutine.resume(...)
+    if type((...)) ~= "thread" then
+        error("bad argument #1 to 'resume' (coroutine expected)", 2)
+    end
     return resumed(resume(...))
 end
 
@@ -422,6 +521,8 @@ function redis.error_reply(...)
     if sub(text, 1, 1) == "-" then
         text = sub(text, 2)
     end
+    -- As a text in C.
+    text = lua.string.match(text, "^[^%z]*")
     local at = lua.string.find(text, " ", 1, true)
     if at then
         return { err = sub(text, 1, at) .. trim(sub(text, at + 1)) }

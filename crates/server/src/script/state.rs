@@ -21,7 +21,7 @@ const STEPS: u32 = 64;
 /// Nanoseconds that one may wait for others without being one that runs long.
 const WAITED: u64 = 2_000_000_000;
 /// What the chunk of the sandbox is called.
-pub(super) const OWN: &str = "=cairn";
+pub(super) const OWN: &str = "=[cairn]";
 
 /// Why a script ends that does not want to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

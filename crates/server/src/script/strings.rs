@@ -122,7 +122,12 @@ fn substitute(args: &Args<'_>, state: &State) -> Answer<Table> {
         table.raw_set(5, true)?;
         return Ok(table);
     };
-    let captures = matcher.captured(start, end, true).map_err(|stopped| told(stopped, state))?;
+    // A table is asked for the first one only.
+    let captures = match args.get(3) {
+        Value::Boolean(true) => matcher.capture(0, start, end).map(|first| vec![first]),
+        _ => matcher.captured(start, end, true),
+    };
+    let captures = captures.map_err(|stopped| told(stopped, state))?;
     // What is empty is passed by with the byte behind it.
     let on = if end == start && !anchored { (end + 1).min(text.len()) } else { end };
     table.raw_set(1, lua.create_string(&text[from..start])?)?;
@@ -145,7 +150,7 @@ fn gsub(args: &Args<'_>, state: &State) -> Answer<(LuaString, f64)> {
     }
     let (text, pattern, by) = (args.string(0)?, args.string(1)?, args.string(2)?);
     let (text, pattern, by) = (text.as_bytes(), pattern.as_bytes(), by.as_bytes());
-    let most = args.int_or(3, i64::MAX)?;
+    let most = args.int_or(3, i64::from(i32::MAX))? as i32;
     let anchored = pattern.first() == Some(&b'^');
     let goes_on = || state.go_on().is_ok();
     let mut matcher = Matcher::new(&text, &pattern, &goes_on);
@@ -154,8 +159,8 @@ fn gsub(args: &Args<'_>, state: &State) -> Answer<(LuaString, f64)> {
         let end = matcher.at(at, usize::from(anchored)).map_err(|stopped| told(stopped, state))?;
         if let Some(end) = end {
             count += 1;
-            let captures = matcher.captured(at, end, true).map_err(|stopped| told(stopped, state))?;
-            replace(&mut made, &by, &text, (at, end), &captures)?;
+            let capture = |number| matcher.capture(number, at, end).map_err(|stopped| told(stopped, state));
+            replace(&mut made, &by, &text, (at, end), &capture)?;
         }
         match end {
             Some(end) if end > at => at = end,
@@ -176,7 +181,13 @@ fn gsub(args: &Args<'_>, state: &State) -> Answer<(LuaString, f64)> {
     Ok((args.lua.create_string(made)?, count as f64))
 }
 
-fn replace(made: &mut Vec<u8>, by: &[u8], text: &[u8], whole: (usize, usize), captures: &[Capture]) -> Answer<()> {
+fn replace(
+    made: &mut Vec<u8>,
+    by: &[u8],
+    text: &[u8],
+    whole: (usize, usize),
+    capture: &dyn Fn(usize) -> Answer<Capture>,
+) -> Answer<()> {
     let mut rest = by.iter();
     while let Some(byte) = rest.next() {
         if *byte != b'%' {
@@ -185,10 +196,9 @@ fn replace(made: &mut Vec<u8>, by: &[u8], text: &[u8], whole: (usize, usize), ca
         }
         match rest.next() {
             Some(b'0') => made.extend_from_slice(&text[whole.0..whole.1]),
-            Some(digit) if digit.is_ascii_digit() => match captures.get(usize::from(digit - b'1')) {
-                Some(Capture::Text(from, to)) => made.extend_from_slice(&text[*from..*to]),
-                Some(Capture::Position(at)) => made.extend_from_slice(at.to_string().as_bytes()),
-                None => return Err("invalid capture index".into()),
+            Some(digit) if digit.is_ascii_digit() => match capture(usize::from(digit - b'1'))? {
+                Capture::Text(from, to) => made.extend_from_slice(&text[from..to]),
+                Capture::Position(at) => made.extend_from_slice(at.to_string().as_bytes()),
             },
             Some(other) => made.push(*other),
             None => made.push(0), // as in C, where the text ends so
@@ -202,9 +212,9 @@ fn replace(made: &mut Vec<u8>, by: &[u8], text: &[u8], whole: (usize, usize), ca
 
 fn repeat(args: &Args<'_>, state: &State) -> Answer<LuaString> {
     state.go_on()?;
-    let (text, count) = (args.string(0)?, args.number(1)?);
+    let (text, count) = (args.string(0)?, args.int(1)? as i32);
     let text = text.as_bytes();
-    let count = if count > 0.0 { count as usize } else { 0 };
+    let count = usize::try_from(count).unwrap_or(0);
     match text.len().checked_mul(count) {
         Some(len) if len <= MEMORY => {
             let count = if text.is_empty() { 0 } else { count };

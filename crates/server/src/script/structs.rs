@@ -46,7 +46,7 @@ impl<'f> Format<'f> {
         Ok(count)
     }
 
-    fn next(&mut self, args: &Args<'_>) -> Answer<Option<Option_>> {
+    fn next(&mut self) -> Answer<Option<Option_>> {
         let Some((letter, rest)) = self.rest.split_first() else { return Ok(None) };
         self.rest = rest;
         let size = match letter {
@@ -55,7 +55,6 @@ impl<'f> Format<'f> {
             b'l' | b'L' | b'T' | b'd' => 8,
             b'f' => 4,
             b'c' => self.count(1)?,
-            b's' | b' ' | b'<' | b'>' | b'!' => 0,
             b'i' | b'I' => {
                 let size = self.count(4)?;
                 if size > INT_MAX {
@@ -63,7 +62,8 @@ impl<'f> Format<'f> {
                 }
                 size
             }
-            other => return Err(args.wrong(0, &format!("invalid format option '{}'", char::from(*other)))),
+            // Of those that are none `control` says so.
+            _ => 0,
         };
         Ok(Some(Option_ { letter: *letter, size }))
     }
@@ -77,7 +77,7 @@ impl<'f> Format<'f> {
         if size > 1 { (size - (len & (size - 1))) & (size - 1) } else { 0 }
     }
 
-    fn control(&mut self, letter: u8) -> Answer<()> {
+    fn control(&mut self, letter: u8, args: &Args<'_>) -> Answer<()> {
         match letter {
             b'>' => self.big = true,
             b'<' => self.big = false,
@@ -88,7 +88,8 @@ impl<'f> Format<'f> {
                 }
                 self.align = align;
             }
-            _ => {}
+            b' ' => {}
+            other => return Err(args.wrong(0, &format!("invalid format option '{}'", char::from(other)))),
         }
         Ok(())
     }
@@ -105,7 +106,7 @@ fn pack(args: &Args<'_>) -> Answer<mlua::LuaString> {
     let text = args.string(0)?;
     let text = text.as_bytes();
     let (mut format, mut bytes, mut at) = (Format::new(&text), Vec::new(), 1);
-    while let Some(option) = format.next(args)? {
+    while let Some(option) = format.next()? {
         bytes.resize(bytes.len() + format.padding(bytes.len(), &option), 0);
         match option.letter {
             b'b' | b'B' | b'h' | b'H' | b'l' | b'L' | b'T' | b'i' | b'I' => {
@@ -142,7 +143,7 @@ fn pack(args: &Args<'_>) -> Answer<mlua::LuaString> {
                     bytes.push(0);
                 }
             }
-            other => format.control(other)?,
+            other => format.control(other, args)?,
         }
     }
     Ok(args.lua.create_string(bytes)?)
@@ -177,14 +178,13 @@ fn unpack(args: &Args<'_>) -> Answer<MultiValue> {
     let (text, data) = (text.as_bytes(), data.as_bytes());
     let from = args.int_or(2, 1)?;
     let too_short = || args.wrong(1, "data string too short");
-    if from < 0 {
-        return Err(too_short());
-    }
-    let Some(mut at) = from.checked_sub(1).and_then(|at| usize::try_from(at).ok()) else {
+    if from == 0 {
         return Err(args.wrong(2, "offset must be 1 or greater"));
-    };
+    }
+    // A place in front of the data is one far behind it, where there is nothing to read.
+    let mut at = from.wrapping_sub(1) as usize;
     let (mut format, mut values) = (Format::new(&text), Vec::<Value>::new());
-    while let Some(option) = format.next(args)? {
+    while let Some(option) = format.next()? {
         at = at.saturating_add(format.padding(at, &option));
         let mut size = option.size;
         let piece = |size: usize| at.checked_add(size).and_then(|end| data.get(at..end)).ok_or_else(too_short);
@@ -219,14 +219,14 @@ fn unpack(args: &Args<'_>) -> Answer<MultiValue> {
                 values.push(lua.create_string(&rest[..end])?.into_lua(lua)?);
                 size = end + 1;
             }
-            other => format.control(other)?,
+            other => format.control(other, args)?,
         }
         if values.len() > 7_000 {
             return Err("too many results to unpack".into());
         }
         at += size;
     }
-    values.push(Value::Number((at + 1) as f64));
+    values.push(Value::Number(at.wrapping_add(1) as i64 as f64));
     Ok(values.into_iter().collect())
 }
 
@@ -234,12 +234,14 @@ fn size(args: &Args<'_>) -> Answer<f64> {
     let text = args.string(0)?;
     let text = text.as_bytes();
     let (mut format, mut size) = (Format::new(&text), 0_usize);
-    while let Some(option) = format.next(args)? {
+    while let Some(option) = format.next()? {
         size += format.padding(size, &option);
         match option.letter {
             b's' => return Err(args.wrong(0, "option 's' has no fixed size")),
             b'c' if option.size == 0 => return Err(args.wrong(0, "option 'c0' has no fixed size")),
-            other => format.control(other)?,
+            // Those that are unknown as well.
+            letter if letter.is_ascii_alphanumeric() => {}
+            other => format.control(other, args)?,
         }
         size = size.checked_add(option.size).filter(|size| *size <= SIZE_MAX).ok_or("integral size overflow")?;
     }

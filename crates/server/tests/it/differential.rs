@@ -14,6 +14,7 @@ mod objects;
 mod pauses;
 mod places;
 mod rights;
+mod scripts;
 mod signs;
 mod streams;
 mod touches;
@@ -120,7 +121,8 @@ impl Client {
         self.0.read_until(b'\n', &mut line).unwrap();
         assert!(line.ends_with(b"\r\n"), "the connection ended: {}", line.escape_ascii());
         let kind = line[0] as char;
-        let text = String::from_utf8_lossy(&line[1..line.len() - 2]).into_owned();
+        let text = String::from_utf8(line[1..line.len() - 2].to_vec());
+        let text = text.unwrap_or_else(|error| error.into_bytes().escape_ascii().to_string());
         let len = text.parse::<i64>().unwrap_or(-1);
         match kind {
             '_' => Value::Line(kind, text),
@@ -243,6 +245,7 @@ const COUNTS: &str = "0|1|1|2|3|5|100|-1|-2|-5|-100|-9223372036854775808|x|1.5|"
 const OFFSETS: &str = "0|1|7|8|20|77|-1|x|4294967296|99999999999999999999";
 const USUAL_SCORES: &str = "0|-0|1|1|2|3|-1|1.5|3.1|-2.25";
 const SCORES: &str = "0|-0|1|1|2|3|-1|1.5|3.1|-2.25|inf|-inf|+inf|1e20|1e-7|1e5|nan|x||1e400";
+const EXACT: &str = "0|1|1|2|2|3|-1|1.5|-2.25|0.5|inf|-inf|x|nan|1024.75";
 const USUAL_BOUNDS: &str = "0|1|2|3|(1|(0|-1|1.5|inf|-inf|+inf|(3|(-1";
 const BOUNDS: &str = "0|1|2|3|(1|(0|-1|1.5|inf|-inf|+inf|(inf|(-inf|(1.5|x|(x|nan|1e20";
 
@@ -259,6 +262,8 @@ struct Maker<'t> {
     /// What each kind of argument was last, and patterns of commands that follow.
     last: BTreeMap<char, String>,
     next: VecDeque<&'t str>,
+    /// Scores are such as have the same digits in both.
+    exact: bool,
 }
 
 impl<'t> Maker<'t> {
@@ -266,7 +271,7 @@ impl<'t> Maker<'t> {
     fn of(filling: &'t str, commands: &'t str, known: impl Fn(&str) -> bool, names: u64, seed: u64) -> Self {
         let patterns = commands.split([';', '\n']).map(str::trim).filter(|p| !p.is_empty() && known(p)).collect();
         let (random, last, next) = (Random(seed), BTreeMap::new(), VecDeque::new());
-        Self { filling, patterns, random, added: 0, names, again: 4, last, next }
+        Self { filling, patterns, random, added: 0, names, again: 4, last, next, exact: false }
     }
 }
 
@@ -307,6 +312,7 @@ impl Maker<'_> {
             'i' => self.random.one(INDEXES).to_owned(),
             'c' => self.random.one(COUNTS).to_owned(),
             'o' => self.random.one(OFFSETS).to_owned(),
+            'd' if self.exact => self.random.one(EXACT).to_owned(),
             'd' => {
                 let any = self.random.below(4) == 0;
                 self.random.one(if any { SCORES } else { USUAL_SCORES }).to_owned()
@@ -369,6 +375,14 @@ impl Maker<'_> {
                 None => into.push(word.as_bytes().to_vec()),
             }
         }
+    }
+
+    /// A command that brings something.
+    fn filling(&mut self) -> Vec<Vec<u8>> {
+        let pattern = self.random.one(self.filling);
+        let mut command = Vec::new();
+        self.fill(&pattern.split(' ').collect::<Vec<_>>(), &mut command);
+        command
     }
 
     fn command(&mut self) -> Vec<Vec<u8>> {
@@ -587,6 +601,7 @@ fn run_with(store: Store, seed: u64, rounds: u64, commands: &str, filling: &str)
         again,
         last: BTreeMap::new(),
         next: VecDeque::new(),
+        exact: false,
     };
     for round in 0..rounds {
         let mut requests = Vec::new();

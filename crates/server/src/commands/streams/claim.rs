@@ -5,7 +5,7 @@ use super::entries;
 use super::groups::{self, Desk};
 use super::ids::{start, strict};
 use super::pending::there;
-use super::shown;
+use crate::outcome::naming;
 use crate::data::Head;
 use crate::data::streams::{Id, Pending};
 use crate::request::{Arguments, number};
@@ -121,7 +121,7 @@ fn claim_options<'b>(now: u64, args: &Arguments<'b>, mut at: usize) -> Outcome<(
                 deliveries = milliseconds(value, "RETRYCOUNT option argument for XCLAIM")?;
             }
             o if more && is(o, "LASTID") => last = strict(value, 0)?,
-            o => return Err(format!("ERR Unrecognized XCLAIM option '{}'", shown(o)).into()),
+            o => return Err(naming("ERR Unrecognized XCLAIM option '%'", &[o])),
         }
         at += 2;
     }

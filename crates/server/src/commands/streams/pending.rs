@@ -1,9 +1,9 @@
 //! `XACK` and `XPENDING`.
 
-use super::super::{Context, Outcome, SYNTAX, Stop, int, is};
+use super::super::{Context, Outcome, SYNTAX, int, is};
 use super::groups::{self, Desk};
 use super::ids::{bounds, strict_all};
-use super::shown;
+use crate::outcome::naming;
 use crate::data::streams::{Group, Id, damaged};
 use crate::data::{Head, Kind};
 use crate::request::Arguments;
@@ -18,7 +18,7 @@ pub(super) fn there(c: &Context<'_>, key: &[u8], name: &[u8]) -> Outcome<(Head, 
         Some(head) => groups::group(c, head, name)?,
         None => None,
     };
-    let none = || Stop::Error(format!("NOGROUP No such key '{}' or consumer group '{}'", shown(key), shown(name)));
+    let none = || naming("NOGROUP No such key '%' or consumer group '%'", &[key, name]);
     head.zip(group).ok_or_else(none)
 }
 

@@ -3,9 +3,11 @@
 use super::super::{Context, NOT_INT, Outcome, SYNTAX, Stop, WRONG_TYPE, int, is};
 use super::groups::{self, Desk, Whole};
 use super::ids::strict;
-use super::{entries, shown};
+use super::entries;
 use crate::data::streams::{Group, Id, Pending, damaged};
 use crate::data::{Head, Kind, stored};
+use crate::form::shown;
+use crate::outcome::naming;
 use crate::request::{Arguments, number};
 
 /// Entries of a stream that a client is told that has waited for them, and has not said how many.
@@ -217,8 +219,7 @@ fn stream_of_group(c: &mut Context<'_>, key: &[u8], name: &[u8]) -> Outcome<(Hea
         None if waited => "UNBLOCKED the stream key no longer exists".into(),
         Some(_) if waited => "NOGROUP the consumer group this client was blocked on no longer exists".into(),
         _ => {
-            let (key, name) = (shown(key), shown(name));
-            format!("NOGROUP No such key '{key}' or consumer group '{name}' in XREADGROUP with GROUP option").into()
+            naming("NOGROUP No such key '%' or consumer group '%' in XREADGROUP with GROUP option", &[key, name])
         }
     };
     head.zip(group).ok_or_else(none)

@@ -4,9 +4,10 @@ use super::super::second::second;
 use super::super::{Context, Outcome, int, is};
 use super::groups::{self, UNKNOWN};
 use super::ids::{any, strict};
-use super::{no_group, shown};
+use super::no_group;
 use crate::data::streams::{GROUP, Id};
 use crate::data::{Head, Kind};
+use crate::outcome::naming;
 use crate::request::Arguments;
 
 /// As Redis has it.
@@ -38,8 +39,8 @@ pub(super) fn help(c: &mut Context<'_>, lines: &[&str]) -> Outcome {
 
 /// What is wrong with the arguments of a subcommand.
 pub(super) fn syntax(args: &Arguments<'_>, command: &str) -> super::Stop {
-    let word = shown(args.get(1));
-    format!("ERR unknown subcommand or wrong number of arguments for '{word}'. Try {command} HELP.").into()
+    let text = format!("ERR unknown subcommand or wrong number of arguments for '%'. Try {command} HELP.");
+    naming(&text, &[args.get(1)])
 }
 
 #[derive(Default)]

@@ -89,7 +89,7 @@ impl Decoder<'_> {
             b':' => Token::Colon,
             b',' => Token::Comma,
             b'"' => return self.string(),
-            b'-' | b'+' | b'0'..=b'9' => {
+            b'-' | b'0'..=b'9' => {
                 if !self.invalid_numbers && self.is_invalid_number() {
                     return Token::Error("invalid number");
                 }
@@ -115,11 +115,11 @@ impl Decoder<'_> {
     /// What C reads as a number and JSON does not.
     fn is_invalid_number(&self) -> bool {
         let rest = self.rest();
-        let rest = rest.strip_prefix(b"+").or_else(|| rest.strip_prefix(b"-")).unwrap_or(rest);
-        match rest {
+        match rest.strip_prefix(b"-").unwrap_or(rest) {
+            [b'+', ..] => true,
             [b'0', next, ..] => matches!(next, b'x' | b'X' | b'0'..=b'9'),
             [b'0'..=b'9', ..] | [] => false,
-            _ => rest.len() >= 3 && (rest[..3].eq_ignore_ascii_case(b"inf") || rest[..3].eq_ignore_ascii_case(b"nan")),
+            rest => rest.len() >= 3 && (rest[..3].eq_ignore_ascii_case(b"inf") || rest[..3].eq_ignore_ascii_case(b"nan")),
         }
     }
 

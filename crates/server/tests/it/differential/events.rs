@@ -50,7 +50,7 @@ fn what_is_told_of_keys_is_what_redis_tells() {
         let known = |p: &&str| !(p.is_empty() || p.contains("FAIL") || p.contains("LEX") && p.contains("%z %x"));
         let patterns = patterns.filter(known).collect();
         let (filling, random, last, next) = (&filling[..], Random(seed), BTreeMap::new(), VecDeque::new());
-        let mut maker = Maker { filling, patterns, random, added: 0, names: 8, again: 4, last, next };
+        let mut maker = Maker { filling, patterns, random, added: 0, names: 8, again: 4, last, next, exact: false };
         for round in 0..rounds() * 20 {
             let command = maker.command();
             let end = request("PUBLISH __key-end x");

@@ -62,7 +62,7 @@ fn monitors_are_told_what_redis_tells() {
         let patterns = [COMMANDS, super::streams::COMMANDS].join("\n");
         let patterns = patterns.split([';', '\n']).map(str::trim).filter(|pattern| !pattern.is_empty()).collect();
         let (filling, random, last, next) = (FILLING, Random(seed), BTreeMap::new(), VecDeque::new());
-        let mut maker = Maker { filling, patterns, random, added: 0, names: 8, again: 4, last, next };
+        let mut maker = Maker { filling, patterns, random, added: 0, names: 8, again: 4, last, next, exact: false };
         for round in 0..rounds() {
             let some: Vec<_> = (0..20).map(|_| maker.command()).collect();
             told(&some, &format!("round {round} of seed {seed}"));
