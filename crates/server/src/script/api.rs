@@ -34,7 +34,7 @@ pub(super) fn always(lua: &Lua) -> mlua::Result<Table> {
 const LOGGED: usize = 1024;
 
 pub(super) fn failed(text: &str) -> Fail {
-    Fail::Lua(mlua::Error::external(Raised(format!("ERR {text}").into_bytes())))
+    Fail::Lua(mlua::Error::external(Raised { text: format!("ERR {text}").into_bytes(), counted: false }))
 }
 
 /// A number whose kind does not matter; 0 if it is none.

@@ -116,8 +116,12 @@ pub(super) fn type_name(value: &Value) -> &'static str {
 
 /// An error of a command, which begins with its code: a table for scripts that catch it.
 #[derive(Debug, thiserror::Error)]
-#[error("{}", String::from_utf8_lossy(.0))]
-pub(super) struct Raised(pub(super) Vec<u8>);
+#[error("{}", String::from_utf8_lossy(.text))]
+pub(super) struct Raised {
+    pub(super) text: Vec<u8>,
+    /// It came of a command, so it is among the errors that are counted.
+    pub(super) counted: bool,
+}
 
 /// The place in a script that has called the function which runs.
 fn location(lua: &Lua) -> String {

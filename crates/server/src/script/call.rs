@@ -157,15 +157,15 @@ impl<'c, 'e> Caller<'c, 'e> {
     }
 
     /// Runs a command: its answer, or its error.
-    pub(super) fn call(&mut self, lua: &Lua, values: &MultiValue) -> mlua::Result<Result<Value, Vec<u8>>> {
+    pub(super) fn call(&mut self, lua: &Lua, values: &MultiValue) -> mlua::Result<Result<Value, Raised>> {
         self.state.go_on()?;
-        let refused = |text: &str| Ok(Err(text.as_bytes().to_vec()));
-        let found = match self.read(values) {
-            Ok(()) => self.env.commands.find(self.batch.arguments(0, &[]).get(0)).ok_or(UNKNOWN),
-            Err(text) => Err(text),
-        };
+        let refused = |text: &str| Ok(Err(Raised { text: text.as_bytes().to_vec(), counted: true }));
+        if let Err(text) = self.read(values) {
+            self.env.session.script.refused += 1;
+            return Ok(Err(Raised { text: text.as_bytes().to_vec(), counted: false }));
+        }
         let args = self.batch.arguments(0, &[]);
-        let found = found.and_then(|found| self.refusal(found.0, found.1, &args).map_or(Ok(found), Err));
+        let found = self.env.commands.find(args.get(0)).ok_or(UNKNOWN).and_then(|found| self.refusal(found.0, found.1, &args).map_or(Ok(found), Err));
         let command = match found {
             Ok((_, command)) => command,
             Err(text) => {
@@ -195,7 +195,7 @@ impl<'c, 'e> Caller<'c, 'e> {
                     session.script.woken.insert(key);
                 });
                 match self.reply.bytes() {
-                    [b'-', error @ ..] => Ok(Err(error.trim_ascii_end().to_vec())),
+                    [b'-', error @ ..] => Ok(Err(Raised { text: error.trim_ascii_end().to_vec(), counted: true })),
                     bytes => match make(lua, bytes.len(), || Answer::new(bytes, self.state).value(lua)) {
                         // A script that ends for another reason says so itself.
                         Err(_) if writes && self.state.ended.get().is_none() => self.end(no_room()),
@@ -204,14 +204,14 @@ impl<'c, 'e> Caller<'c, 'e> {
                 }
             }
             Err(stop) => match stop.answer() {
-                Ok(text) => Ok(Err(text)),
+                Ok(text) => Ok(Err(Raised { text, counted: true })),
                 Err(error) => self.end(error),
             },
         }
     }
 
     /// All of the transaction ends, and may be run again.
-    fn end(&mut self, error: engine::Error) -> mlua::Result<Result<Value, Vec<u8>>> {
+    fn end(&mut self, error: engine::Error) -> mlua::Result<Result<Value, Raised>> {
         self.failed = Some(error);
         self.state.ended.set(Some(Ended::Transaction));
         self.state.go_on()?;
@@ -220,7 +220,7 @@ impl<'c, 'e> Caller<'c, 'e> {
 
     /// `redis.acl_check_cmd`: whether the user may run it.
     pub(super) fn may(&mut self, values: &MultiValue) -> mlua::Result<bool> {
-        let wrong = |text: &str| mlua::Error::external(Raised(text.as_bytes().to_vec()));
+        let wrong = |text: &str| mlua::Error::external(Raised { text: text.as_bytes().to_vec(), counted: false });
         self.read(values).map_err(wrong)?;
         let args = self.batch.arguments(0, &[]);
         let found =

@@ -8,6 +8,7 @@ use std::rc::Rc;
 use mlua::{IntoLua, Lua, Table, Value};
 
 use super::args::{Answer, Args, Fail, add, number, type_name};
+use super::convert::c_text;
 use super::numbers::general;
 use super::state::{MEMORY, State};
 
@@ -227,7 +228,7 @@ fn switch(args: &Args<'_>, now: bool) -> Answer<bool> {
         _ => match &*args.string(0)?.as_bytes() {
             b"on" => Ok(true),
             b"off" => Ok(false),
-            other => Err(args.wrong(0, &format!("invalid option '{}'", String::from_utf8_lossy(other)))),
+            other => Err(args.wrong(0, &format!("invalid option '{}'", String::from_utf8_lossy(c_text(other))))),
         },
     }
 }

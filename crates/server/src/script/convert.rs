@@ -2,7 +2,7 @@
 
 use mlua::{Lua, LuaString, Table, Value};
 
-use super::args::number;
+use super::args::{Raised, number};
 use super::numbers::{self, whole};
 use super::state::State;
 use crate::reply::Reply;
@@ -16,13 +16,15 @@ pub(super) fn c_text(text: &[u8]) -> &[u8] {
     text.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
-/// `{err = text}`, of an error that begins with its code.
-pub(super) fn error(lua: &Lua, text: &[u8]) -> mlua::Result<Value> {
+/// `{err = text}`, of an error that begins with its code. Those of commands have a field that says that they are counted.
+pub(super) fn error(lua: &Lua, Raised { text, counted }: &Raised) -> mlua::Result<Value> {
     let table = lua.create_table_with_capacity(0, 2)?;
     // A reply is a line, whether or not it was sent.
     let line: Vec<u8> = c_text(text).iter().map(|byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { *byte }).collect();
     table.raw_set("err", lua.create_string(line)?)?;
-    table.raw_set("ignore_error_stats_update", true)?;
+    if *counted {
+        table.raw_set("ignore_error_stats_update", true)?;
+    }
     Ok(Value::Table(table))
 }
 
@@ -64,7 +66,7 @@ impl<'a> Answer<'a> {
         let len = count.and_then(|count| usize::try_from(count).ok());
         Ok(match (kind, len) {
             (b'+', _) => single(lua, "ok", Value::String(lua.create_string(text)?))?,
-            (b'-', _) => error(lua, text)?,
+            (b'-', _) => error(lua, &Raised { text: text.to_vec(), counted: true })?,
             (b':', _) => Value::Number(count.unwrap_or(0) as f64),
             (b'$', Some(len)) => Value::String(lua.create_string(self.bytes(len))?),
             (b'*', Some(len)) => {
@@ -174,7 +176,7 @@ fn answer_named(table: &Table, reply: &mut Reply, state: &State) -> mlua::Result
         && let (Some(format), Some(text)) = (text_field(&of, "format")?, text_field(&of, "string")?)
     {
         room(state, text.as_bytes().len())?;
-        reply.verbatim_bytes(&format.as_bytes(), &text.as_bytes());
+        reply.verbatim_bytes(c_text(&format.as_bytes()), &text.as_bytes());
         return Ok(true);
     }
     Ok(false)

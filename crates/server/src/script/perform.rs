@@ -4,7 +4,6 @@ use std::cell::RefCell;
 
 use mlua::{Lua, LuaString, MultiValue, Table, Value};
 
-use super::args::Raised;
 use super::bounded::Bounded;
 use super::call::Caller;
 use super::run::{self, Interpreter};
@@ -158,11 +157,11 @@ fn call_script(
     let caller = RefCell::new(Caller::new(&mut env, state, call.read_only));
     let call_it = |lua: &Lua, values: MultiValue| match caller.borrow_mut().call(lua, &values)? {
         Ok(value) => Ok(value),
-        Err(text) => Err(mlua::Error::external(Raised(text))),
+        Err(raised) => Err(mlua::Error::external(raised)),
     };
     let pcall = |lua: &Lua, values: MultiValue| match caller.borrow_mut().call(lua, &values)? {
         Ok(value) => Ok(value),
-        Err(text) => convert::error(lua, &text),
+        Err(raised) => convert::error(lua, &raised),
     };
     let may = |_: &Lua, values: MultiValue| caller.borrow_mut().may(&values);
     let outcome = lua.scope(|scope| {

@@ -127,7 +127,7 @@ fn plain(lua: &Lua, error: Value) -> mlua::Result<Value> {
     }
     match error {
         mlua::Error::ExternalError(cause) => match cause.downcast_ref::<Raised>() {
-            Some(Raised(text)) => convert::error(lua, text),
+            Some(raised) => convert::error(lua, raised),
             None => Ok(Value::String(lua.create_string(cause.to_string())?)),
         },
         other => Ok(Value::String(lua.create_string(text_of(other))?)),

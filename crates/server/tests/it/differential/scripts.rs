@@ -262,8 +262,9 @@ impl Both {
         if script.how == How::Function {
             self.compared(&std::mem::take(later))?;
         }
-        let said = self.compared(&[known])?;
-        Ok(script.run(said.first()))
+        // What cannot be loaded is not to leave another one in its place.
+        let said = self.compared(&[request("FUNCTION FLUSH"), known])?;
+        Ok(script.run(said.last()))
     }
 
     /// All that is in databases 0 and 1.
