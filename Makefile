@@ -137,7 +137,7 @@ space-long: ## Fill stores of 16 to 256 MiB with anything, and empty them in any
 	CAIRN_SPACE_MIB=256 CAIRN_SPACE_SEEDS=$(SPACE_SEEDS) $(CARGO) test --release --package cairn-kv --test it full:: -- --nocapture
 	CAIRN_SPACE_MIB=256 CAIRN_SPACE_SEEDS=$(SPACE_SEEDS) $(CARGO) test --release --package cairn-server --test it full:: -- --nocapture
 
-redis-long: setup ## A million random commands to `cairn serve` and to redis-server, whose answers must be the same, on stores and on heaps: some minutes
+redis-long: setup ## A million random commands, and 220 000 random scripts, to `cairn serve` and to redis-server, whose answers must be the same, on stores and on heaps: some minutes
 	CAIRN_ROUNDS=1700 $(CARGO) test --package cairn-server --test it -- differential::replies_
 
 histories-long: ## Random transactions of 8 threads, checked for cycles and real time: TRANSACTIONS=4000000

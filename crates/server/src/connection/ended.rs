@@ -62,9 +62,7 @@ fn note_times(parts: &Parts, requests: std::ops::Range<usize>, thread: &Thread, 
 pub(super) fn outcome_of(reply: &mut Reply, mark: usize, outcome: Result<(), Stop>, thread: &Thread) {
     let error = match outcome {
         Ok(()) => return,
-        Err(stop) => {
-            stop.answer().unwrap_or_else(|error| text(&error, &thread.shared.refusals).into_bytes())
-        }
+        Err(stop) => stop.answer().unwrap_or_else(|error| text(&error, &thread.shared.refusals).into_bytes()),
     };
     thread.recorder.errors.add(1);
     reply.truncate(mark);

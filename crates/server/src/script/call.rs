@@ -165,7 +165,12 @@ impl<'c, 'e> Caller<'c, 'e> {
             return Ok(Err(Raised { text: text.as_bytes().to_vec(), counted: false }));
         }
         let args = self.batch.arguments(0, &[]);
-        let found = self.env.commands.find(args.get(0)).ok_or(UNKNOWN).and_then(|found| self.refusal(found.0, found.1, &args).map_or(Ok(found), Err));
+        let found = self
+            .env
+            .commands
+            .find(args.get(0))
+            .ok_or(UNKNOWN)
+            .and_then(|found| self.refusal(found.0, found.1, &args).map_or(Ok(found), Err));
         let command = match found {
             Ok((_, command)) => command,
             Err(text) => {

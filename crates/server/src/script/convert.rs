@@ -20,7 +20,8 @@ pub(super) fn c_text(text: &[u8]) -> &[u8] {
 pub(super) fn error(lua: &Lua, Raised { text, counted }: &Raised) -> mlua::Result<Value> {
     let table = lua.create_table_with_capacity(0, 2)?;
     // A reply is a line, whether or not it was sent.
-    let line: Vec<u8> = c_text(text).iter().map(|byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { *byte }).collect();
+    let line: Vec<u8> =
+        c_text(text).iter().map(|byte| if matches!(byte, b'\r' | b'\n') { b' ' } else { *byte }).collect();
     table.raw_set("err", lua.create_string(line)?)?;
     if *counted {
         table.raw_set("ignore_error_stats_update", true)?;

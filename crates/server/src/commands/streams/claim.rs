@@ -5,9 +5,9 @@ use super::entries;
 use super::groups::{self, Desk};
 use super::ids::{start, strict};
 use super::pending::there;
-use crate::outcome::naming;
 use crate::data::Head;
 use crate::data::streams::{Id, Pending};
+use crate::outcome::naming;
 use crate::request::{Arguments, number};
 
 /// Entries that are looked at for each that may be claimed.

@@ -3,9 +3,9 @@
 use super::super::{Context, Outcome, SYNTAX, int, is};
 use super::groups::{self, Desk};
 use super::ids::{bounds, strict_all};
-use crate::outcome::naming;
 use crate::data::streams::{Group, Id, damaged};
 use crate::data::{Head, Kind};
+use crate::outcome::naming;
 use crate::request::Arguments;
 
 /// Ids that are looked at together where few of them may be asked for.

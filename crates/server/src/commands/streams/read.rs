@@ -1,9 +1,9 @@
 //! `XREAD` and `XREADGROUP`; `connection::blocking` waits.
 
 use super::super::{Context, NOT_INT, Outcome, SYNTAX, Stop, WRONG_TYPE, int, is};
+use super::entries;
 use super::groups::{self, Desk, Whole};
 use super::ids::strict;
-use super::entries;
 use crate::data::streams::{Group, Id, Pending, damaged};
 use crate::data::{Head, Kind, stored};
 use crate::form::shown;
@@ -218,9 +218,7 @@ fn stream_of_group(c: &mut Context<'_>, key: &[u8], name: &[u8]) -> Outcome<(Hea
     let none = || match head {
         None if waited => "UNBLOCKED the stream key no longer exists".into(),
         Some(_) if waited => "NOGROUP the consumer group this client was blocked on no longer exists".into(),
-        _ => {
-            naming("NOGROUP No such key '%' or consumer group '%' in XREADGROUP with GROUP option", &[key, name])
-        }
+        _ => naming("NOGROUP No such key '%' or consumer group '%' in XREADGROUP with GROUP option", &[key, name]),
     };
     head.zip(group).ok_or_else(none)
 }

@@ -119,7 +119,9 @@ impl Decoder<'_> {
             [b'+', ..] => true,
             [b'0', next, ..] => matches!(next, b'x' | b'X' | b'0'..=b'9'),
             [b'0'..=b'9', ..] | [] => false,
-            rest => rest.len() >= 3 && (rest[..3].eq_ignore_ascii_case(b"inf") || rest[..3].eq_ignore_ascii_case(b"nan")),
+            rest => {
+                rest.len() >= 3 && (rest[..3].eq_ignore_ascii_case(b"inf") || rest[..3].eq_ignore_ascii_case(b"nan"))
+            }
         }
     }
 

@@ -21,9 +21,15 @@ const HELPERS: &[(&str, &str)] = &[
     ("N", "local function N(x) if x == nil then return 'nil' end return x end"),
     // A table's length in its place: what is put into tables is no table of before, so that none is within itself.
     ("F", "local function F(x) if type(x) == 'table' then return '#' .. #x end return x end"),
-    ("U", "local function U(x, two) if type(x) ~= 'table' or x.err or x.ok then return x end local r = {} for k, v in pairs(x.map or {}) do r[#r + 1] = k .. '=' .. v end for k in pairs(x.set or {}) do r[#r + 1] = k end for i = 1, #x, two do r[#r + 1] = two == 2 and x[i] .. '=' .. x[i + 1] or x[i] end table.sort(r) return r end"),
+    (
+        "U",
+        "local function U(x, two) if type(x) ~= 'table' or x.err or x.ok then return x end local r = {} for k, v in pairs(x.map or {}) do r[#r + 1] = k .. '=' .. v end for k in pairs(x.set or {}) do r[#r + 1] = k end for i = 1, #x, two do r[#r + 1] = two == 2 and x[i] .. '=' .. x[i + 1] or x[i] end table.sort(r) return r end",
+    ),
     // Settings are a script's own here, and the server's in Redis.
-    ("cjson", "cjson.encode_sparse_array(false, 2, 10) cjson.encode_max_depth(1000) cjson.decode_max_depth(1000) cjson.encode_number_precision(14) cjson.encode_invalid_numbers(false) cjson.decode_invalid_numbers(true)"),
+    (
+        "cjson",
+        "cjson.encode_sparse_array(false, 2, 10) cjson.encode_max_depth(1000) cjson.decode_max_depth(1000) cjson.encode_number_precision(14) cjson.encode_invalid_numbers(false) cjson.decode_invalid_numbers(true)",
+    ),
     ("K", "local function K(x) if type(x) == 'table' then return x.err or 'table' end return type(x) end"),
     ("P", "local function P(x) if type(x) == 'number' and x > 0 then return 1 end return x end"),
 ];
@@ -121,8 +127,19 @@ GEOADD g0 13 38 a 14 39 b|GEOPOS g0 a b c|GEODIST g0 a b|GEOHASH g0 a|RANDOMKEY|
 XGROUP CREATE|SORT %l ALPHA|ACL WHOAMI|FUNCTION LIST|LASTSAVE|DISCARD|UNWATCH|ROLE|LATENCY RESET|PUBSUB CHANNELS|PUBSUB NUMSUB c|SPUBLISH c x";
 
 /// Of these some arguments ask for very much, or for sums that only numbers of 80 bits have.
-const GREEDY: [&str; 11] =
-    ["incrbyfloat", "hincrbyfloat", "setrange", "setbit", "srandmember", "hrandfield", "zrandmember", "spop", "bitfield", "restore", "flushdb"];
+const GREEDY: [&str; 11] = [
+    "incrbyfloat",
+    "hincrbyfloat",
+    "setrange",
+    "setbit",
+    "srandmember",
+    "hrandfield",
+    "zrandmember",
+    "spop",
+    "bitfield",
+    "restore",
+    "flushdb",
+];
 
 pub struct Writer<'w, 't> {
     maker: &'w mut Maker<'t>,
@@ -433,7 +450,9 @@ impl<'w, 't> Writer<'w, 't> {
                 let table = self.part('t', 2);
                 let (key, value) = (self.declared('r'), self.declared('r'));
                 // It may add to what it goes through.
-                let head = format!("local c{key} = 0 for {key}, {value} in pairs({table}) do c{key} = c{key} + 1 if c{key} > 5 then break end");
+                let head = format!(
+                    "local c{key} = 0 for {key}, {value} in pairs({table}) do c{key} = c{key} + 1 if c{key} > 5 then break end"
+                );
                 block(self, head, "end")
             }
             // A counter is not for the script to change: each loop ends.
@@ -441,7 +460,9 @@ impl<'w, 't> Writer<'w, 't> {
                 let (condition, name) = (self.part('b', 2), self.declared('n'));
                 block(
                     self,
-                    format!("local c{name} = 0 while c{name} < 3 do c{name} = c{name} + 1 local {name} = c{name} if {condition} then break end"),
+                    format!(
+                        "local c{name} = 0 while c{name} < 3 do c{name} = c{name} + 1 local {name} = c{name} if {condition} then break end"
+                    ),
                     "end",
                 )
             }
