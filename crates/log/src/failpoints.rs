@@ -74,6 +74,8 @@ pub enum Step {
     CanWriteFirst,
     /// A leader that installs its log on a replica once more takes no head back that the replica has said it knows.
     KeepHead,
+    /// Each end of a connection keeps to a version that both speak.
+    CommonVersion,
     /// A thread that has heard the replicas, and goes, calls another that waits for them.
     HandOn,
     /// A thread that hears an acknowledgement wakes those that wait for it.

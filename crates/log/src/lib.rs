@@ -169,7 +169,8 @@ pub use record::RECORD_HEADER;
 pub use recovery::{Recovered, Tail};
 #[cfg(feature = "replication")]
 pub use replicate::{
-    CheckedReplica, Cursor, FlushOrder, REPLICAS_MAX, Replica, ReplicaHealth, ReplicaStatus, check_replica, look,
+    CheckedReplica, Cursor, FlushOrder, REPLICAS_MAX, Replica, ReplicaHealth, ReplicaStatus, WIRE_VERSION,
+    check_replica, look,
 };
 pub use stats::{Stats, VulnerabilityWindow};
 

@@ -21,7 +21,7 @@ const MOMENT: Duration = Duration::from_millis(1);
 impl Core {
     /// The log that was taken over, by its new leader.
     pub(crate) fn lead(elected: Elected, lead_options: LeadOptions, options: &Options) -> Result<(Self, Recovered)> {
-        let Elected { taken: Taken { config, end, in_doubt, .. }, epoch, owner, own, image, links } = elected;
+        let Elected { taken: Taken { config, end, in_doubt, .. }, epoch, owner, own, speaks, image, links } = elected;
         let (pool, failpoints) = (image.pool().clone(), options.failpoints());
         let none = || Error::QuorumUnavailable {
             why: "the leader has no image of the log",
@@ -49,7 +49,7 @@ impl Core {
             superline_repaired: false,
         };
         let links = links.into_iter().map(|(_, link)| link).collect();
-        let lead = Lead { links, config, own, epoch, owner, lead_options };
+        let lead = Lead { links, config, own, epoch, owner, speaks, lead_options };
         let leading = Leading::new(lead, end, superline.head(), promise, &geometry, failpoints);
         let mut space = Space::new(&pool, region, geometry, cell, walk.lsn, walk.position, walk.opened, failpoints);
         space.known_head = Some(superline.head_position);

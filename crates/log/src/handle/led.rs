@@ -102,6 +102,13 @@ impl Log {
         self.core.leading.as_ref().map(Leading::addresses).unwrap_or_default()
     }
 
+    /// The newest [wire version](crate::WIRE_VERSION) that each live replica speaks, by its [id](Self::replicas), but for the leader's own: what a version brings is of use when the program of every
+    /// machine has it. A replica that is away is not in it: what its program speaks then is known when it is back.
+    #[must_use]
+    pub fn wire_versions(&self) -> Vec<(u64, u32)> {
+        self.core.leading.as_ref().map(Leading::wire_versions).unwrap_or_default()
+    }
+
     /// A replica is not one of the log's any more: it was lost for good, and does not count among those that must be read when the log is opened. By its
     /// [id](Self::replicas).
     ///

@@ -16,6 +16,7 @@ use crate::replicate::leading::{Clock, FlushOrder, LeadOptions};
 use crate::replicate::members::Layout;
 use crate::replicate::stored::StoredReplica;
 use crate::replicate::takeover::Taken;
+use crate::replicate::wire::Versions;
 use crate::replicate::{number, open_or_create};
 
 /// Where the replicas of a log are, and how many must have a record before it counts as durable.
@@ -52,6 +53,7 @@ pub struct Replicas {
     accept_doubt: bool,
     lost: Vec<u64>,
     again: bool,
+    speaks: Versions,
 }
 
 impl Default for Replicas {
@@ -77,6 +79,7 @@ impl Replicas {
             accept_doubt: false,
             lost: Vec::new(),
             again: false,
+            speaks: Versions::default(),
         }
     }
 
@@ -145,6 +148,12 @@ impl Replicas {
     pub fn lost(mut self, id: u64) -> Self {
         self.lost.push(id);
         self
+    }
+
+    /// By a leader that speaks these wire versions.
+    #[cfg(test)]
+    pub(crate) fn speaking(self, speaks: Versions) -> Self {
+        Self { speaks, ..self }
     }
 
     /// A log is [made](Options::create_replicated) of replicas that a making was cut short of, too: none of them has ever had a record. Only if no other log can have named them its own
@@ -224,7 +233,8 @@ fn lead(options: &Options, replicas: &Replicas, make: Option<Make>) -> Result<(L
     let lost = replicas.lost.iter().map(|&id| Ok(Lost { id, new_id: number()? })).collect::<Result<_>>()?;
     let (term, image_id, accept_doubt) = (epoch_floor(replicas.term), number()?, replicas.accept_doubt);
     let image_counts = replicas.local.is_some();
-    let stand = Stand { owner, term, make, image_id, image_counts, accept_doubt, lost, failpoints };
+    let stand =
+        Stand { owner, term, make, image_id, image_counts, accept_doubt, lost, speaks: replicas.speaks, failpoints };
     let elected = Candidate::stand(stand, image, links)
         .and_then(|(candidate, taken)| hear_out(candidate, taken, &mut receivers, replicas.open_timeout, &mut away));
     let elected = elected.map_err(|error| match error {

@@ -6,9 +6,10 @@ use fabric::{Event, Sender};
 
 use super::at::Span;
 use super::members::{Config, Layout};
-use super::message::{Formed, FromReplica, Reply, Request, ToReplica, WIRE_VERSION, decode, encode};
+use super::message::{Formed, FromReplica, Reply, Request, ToReplica, decode, encode};
 use super::stored::StoredReplica;
 use super::takeover::{Command, Heard, Plan, Progress, Taken, Takeover};
+use super::wire::{OLDEST, Versions};
 use crate::error::{Away, Error, Result};
 use crate::failpoints::{Failpoints, Step};
 use crate::raw::{self, Claim};
@@ -25,6 +26,9 @@ pub(crate) struct Link {
     pub(crate) name: String,
     pub(crate) sender: Box<dyn Sender>,
     call: u32,
+    /// What this end speaks, and what the replica has said that it does.
+    speaks: Versions,
+    theirs: Versions,
     /// What is still to be read, and what is being read, by tag.
     to_read: VecDeque<Span>,
     reading: Vec<(u32, Span)>,
@@ -32,7 +36,41 @@ pub(crate) struct Link {
 
 impl Link {
     pub(crate) fn new(id: u64, name: String, sender: Box<dyn Sender>) -> Self {
-        Self { id, name, sender, call: 0, to_read: VecDeque::new(), reading: Vec::new() }
+        let (speaks, theirs) = (Versions::default(), Versions::only(OLDEST));
+        let call = speaks.first_call() - 1;
+        Self { id, name, sender, call, speaks, theirs, to_read: VecDeque::new(), reading: Vec::new() }
+    }
+
+    /// The same for a leader that speaks these versions.
+    pub(super) fn speaking(self, speaks: Versions) -> Self {
+        Self { speaks, call: speaks.first_call() - 1, ..self }
+    }
+
+    /// The first question.
+    pub(super) fn look(&self, failpoints: Failpoints) -> Request {
+        let keeps = !failpoints.skips(Step::CommonVersion);
+        Request::Look { oldest: if keeps { self.speaks.oldest } else { self.speaks.newest } }
+    }
+
+    /// What a replica sent over it, if this end knows it.
+    pub(super) fn decode(&self, bytes: &[u8]) -> Option<FromReplica> {
+        decode(bytes, self.speaks.newest)
+    }
+
+    /// Notes which versions the replica says that it speaks; its reply is then that of any version.
+    pub(super) fn noted(&mut self, reply: Reply) -> Reply {
+        let Reply::Speaks { oldest, newest, state } = reply else { return reply };
+        let theirs = Versions { oldest, newest };
+        if self.speaks.common(theirs).is_none() {
+            return Reply::Failed { why: theirs.refusal(self.speaks) };
+        }
+        self.theirs = theirs;
+        Reply::State(state)
+    }
+
+    /// The newest version that the replica speaks.
+    pub(crate) fn newest(&self) -> u32 {
+        self.theirs.newest
     }
 
     /// Sends a request; the answer has this number.
@@ -66,6 +104,8 @@ pub(crate) struct Stand {
     pub(crate) accept_doubt: bool,
     /// Replicas that will never come back, and the ids of new ones that are to take their places.
     pub(crate) lost: Vec<Lost>,
+    /// Which wire versions it speaks.
+    pub(crate) speaks: Versions,
     pub(crate) failpoints: Failpoints,
 }
 
@@ -115,6 +155,7 @@ pub(crate) struct Elected {
     pub(crate) owner: u64,
     /// The id of the image, if it is one of the replicas that count.
     pub(crate) own: Option<u64>,
+    pub(crate) speaks: Versions,
     pub(crate) image: StoredReplica,
     /// The ways to the replicas that are live, with their numbers.
     pub(crate) links: Vec<(usize, Link)>,
@@ -126,13 +167,17 @@ impl Candidate {
     /// # Errors
     /// Those of the image; with no links the takeover may be over at once, too.
     pub(crate) fn stand(stand: Stand, image: StoredReplica, links: Vec<Link>) -> Result<(Self, Option<Taken>)> {
-        let replicas: Vec<Reach> = std::iter::once(Reach::Image).chain(links.into_iter().map(Reach::Link)).collect();
+        let replicas: Vec<Reach> = std::iter::once(Reach::Image)
+            .chain(links.into_iter().map(|link| Reach::Link(link.speaking(stand.speaks))))
+            .collect();
         let formed = vec![None; replicas.len()];
         let waiting = (1..replicas.len()).collect();
         let mut this = Self { stand, stage: Stage::Look(waiting), image, replicas, formed, away: Vec::new(), epoch: 0 };
         this.formed[0] = this.image.log().map(super::stored::Log::formed);
         for replica in 1..this.replicas.len() {
-            if let Some(heard) = this.ask(replica, Request::Look { version: WIRE_VERSION })? {
+            let Reach::Link(link) = &this.replicas[replica] else { continue };
+            let look = link.look(this.stand.failpoints);
+            if let Some(heard) = this.ask(replica, look)? {
                 this.looked(replica, heard)?;
             }
         }
@@ -143,9 +188,9 @@ impl Candidate {
     /// Something arrived from a replica.
     pub(crate) fn on_event(&mut self, replica: usize, event: Event) -> Result<Option<Taken>> {
         let heard = match event {
-            Event::Message(bytes) => match decode::<FromReplica>(&bytes) {
-                Some(FromReplica::Answer { call, reply }) => match self.replicas.get(replica) {
-                    Some(Reach::Link(link)) if link.call == call => Heard::Reply(reply),
+            Event::Message(bytes) => match self.decode(replica, &bytes) {
+                Some(FromReplica::Answer { call, reply }) => match self.replicas.get_mut(replica) {
+                    Some(Reach::Link(link)) if link.call == call => Heard::Reply(link.noted(reply)),
                     _ => return Ok(None),
                 },
                 Some(FromReplica::Fenced { epoch, owner }) => Heard::Reply(Reply::Refused { promised: epoch, owner }),
@@ -159,6 +204,13 @@ impl Candidate {
             _ => return Ok(None),
         };
         self.heard(replica, heard)
+    }
+
+    fn decode(&self, replica: usize, bytes: &[u8]) -> Option<FromReplica> {
+        match self.replicas.get(replica) {
+            Some(Reach::Link(link)) => link.decode(bytes),
+            _ => decode(bytes, self.stand.speaks.newest), // it was lost before
+        }
     }
 
     /// Nothing came for too long: the replicas that were asked are lost.
@@ -189,7 +241,15 @@ impl Candidate {
                 links.push((replica, link));
             }
         }
-        Elected { taken, epoch: self.epoch, owner: self.stand.owner, own, image: self.image, links }
+        Elected {
+            taken,
+            epoch: self.epoch,
+            owner: self.stand.owner,
+            own,
+            speaks: self.stand.speaks,
+            image: self.image,
+            links,
+        }
     }
 
     // ---- who is there -----------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ use pmem::Pool;
 
 use super::replica::ReplicaStatus;
 use super::stored::{Log, StoredReplica};
+use super::wire::NEWEST;
 use crate::Lsn;
 use crate::error::{Error, Result};
 use crate::failpoints::Failpoints;
@@ -46,6 +47,12 @@ impl Log {
         if through >= lsn {
             return Err(Error::Lost { lsn: Lsn(lsn), offset: self.geometry.locate(position), through: Lsn(through) });
         }
-        Ok(CheckedReplica { status: ReplicaStatus::of(&self.formed()), records, bytes, next: Lsn(lsn), in_doubt })
+        Ok(CheckedReplica {
+            status: ReplicaStatus::of(&self.formed(), NEWEST),
+            records,
+            bytes,
+            next: Lsn(lsn),
+            in_doubt,
+        })
     }
 }

@@ -114,6 +114,10 @@ impl Group {
         self.failpoints.skips(step)
     }
 
+    pub(super) fn failpoints(&self) -> Failpoints {
+        self.failpoints
+    }
+
     pub(super) fn over(&self) -> Option<Over> {
         self.over
     }

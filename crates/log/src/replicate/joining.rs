@@ -19,7 +19,7 @@ use super::at::{PIECE, Span};
 use super::candidate::Link;
 use super::leading::{Leading, Posting};
 use super::members::{Config, Layout};
-use super::message::{DIGESTS, DIGESTS_MAX, Formed, FromReplica, Reply, Request, WIRE_VERSION, decode};
+use super::message::{DIGESTS, DIGESTS_MAX, Formed, FromReplica, Reply, Request};
 use crate::Lsn;
 use crate::error::{Error, Result};
 use crate::failpoints::Step;
@@ -54,6 +54,7 @@ impl Joining<'_> {
     pub(crate) fn join(mut self, layout: Layout, new_id: Option<u64>) -> Result<(usize, Box<dyn Receiver>)> {
         let leading = self.leading;
         let _alone = leading.joining.lock();
+        self.link = self.link.speaking(leading.speaks);
         let formed = self.promise(layout, new_id)?;
         self.link.id = formed.me;
         self.confirm()?;
@@ -80,7 +81,8 @@ impl Joining<'_> {
     }
 
     fn promise(&mut self, layout: Layout, new_id: Option<u64>) -> Result<Formed> {
-        let mut found = self.state(Request::Look { version: WIRE_VERSION })?;
+        let look = self.link.look(self.leading.group.lock().failpoints());
+        let mut found = self.state(look)?;
         let is_one = |formed: &Formed| self.leading.config.lock().ids.contains(&formed.me);
         match new_id {
             Some(me) if found.is_none() => found = self.state(Request::Format { layout, me })?,
@@ -135,8 +137,11 @@ impl Joining<'_> {
         let since = (self.leading.clock)();
         loop {
             match self.receiver.poll(Duration::from_millis(1))? {
-                Some(Event::Message(bytes)) => match decode::<FromReplica>(&bytes) {
-                    Some(FromReplica::Answer { call, reply }) if call == asked => return self.checked(reply),
+                Some(Event::Message(bytes)) => match self.link.decode(&bytes) {
+                    Some(FromReplica::Answer { call, reply }) if call == asked => {
+                        let reply = self.link.noted(reply);
+                        return self.checked(reply);
+                    }
                     Some(FromReplica::Answer { call: 0, reply: Reply::Failed { why } }) => return Err(self.failed(why)),
                     Some(FromReplica::Fenced { epoch, owner }) => return Err(Error::Fenced { epoch, owner }),
                     Some(_) => {} // late, or twice

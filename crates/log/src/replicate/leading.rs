@@ -16,6 +16,7 @@ use super::candidate::Link;
 use super::group::{Advance, Group, Over, Until};
 use super::members::{Config, Promise};
 use super::message::{FromReplica, Reply, Request, decode};
+use super::wire::Versions;
 use crate::error::{Error, Result};
 use crate::failpoints::Failpoints;
 use crate::image::Image;
@@ -51,6 +52,7 @@ pub(crate) struct Lead {
     pub(crate) own: Option<u64>,
     pub(crate) epoch: u32,
     pub(crate) owner: u64,
+    pub(crate) speaks: Versions,
     pub(crate) lead_options: LeadOptions,
 }
 
@@ -86,6 +88,8 @@ pub(crate) struct Leading {
     leads_until: AtomicU64,
     pub(crate) epoch: u32,
     pub(crate) owner: u64,
+    /// Which wire versions this leader speaks.
+    pub(super) speaks: Versions,
     pub(super) order: FlushOrder,
     pub(crate) timeout: Duration,
     pub(super) clock: Clock,
@@ -134,6 +138,7 @@ impl Leading {
             leads_until: AtomicU64::new(u64::MAX),
             epoch: lead.epoch,
             owner: lead.owner,
+            speaks: lead.speaks,
             order: lead.lead_options.order,
             timeout: lead.lead_options.timeout,
             clock: lead.lead_options.clock,
@@ -296,7 +301,7 @@ impl Leading {
             Event::Written { imm } => {
                 self.advance(image, &mut self.group.lock(), |group| group.acknowledged(peer, group.lsn_of(peer, imm)));
             }
-            Event::Message(bytes) => match decode::<FromReplica>(&bytes) {
+            Event::Message(bytes) => match decode::<FromReplica>(&bytes, self.speaks.newest) {
                 Some(
                     FromReplica::Fenced { epoch, owner }
                     | FromReplica::Answer { reply: Reply::Refused { promised: epoch, owner }, .. },
@@ -455,6 +460,14 @@ impl Leading {
         let group = self.group.lock();
         let live = posting.links.iter().enumerate().filter(|(peer, _)| group.is_live(*peer));
         live.filter_map(|(_, link)| link.as_ref().map(|link| (link.id, link.name.clone()))).collect()
+    }
+
+    /// The newest wire version that each live replica speaks, by its id.
+    pub(crate) fn wire_versions(&self) -> Vec<(u64, u32)> {
+        let posting = self.posting.lock();
+        let group = self.group.lock();
+        let live = posting.links.iter().enumerate().filter(|(peer, _)| group.is_live(*peer));
+        live.filter_map(|(_, link)| link.as_ref().map(|link| (link.id, link.newest()))).collect()
     }
 
     pub(crate) fn own(&self) -> Option<u64> {

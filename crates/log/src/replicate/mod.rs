@@ -15,7 +15,7 @@
 //! | `candidate`, `takeover` | how a new leader finds out what the log is, and repairs the replicas, over connections; what it asks, and what it concludes |
 //! | `served` | a replica and its sessions |
 //! | `stored`, `window` | a replica: promises, verifies, persists, acknowledges; what peers write into |
-//! | `message` | what leaders and replicas say to each other |
+//! | `message`, `wire` | what leaders and replicas say to each other; in which versions, and how both ends agree on one |
 //! | `members` | which replicas there are, how many make a quorum; what a replica has promised |
 //! | `number` | ids |
 
@@ -37,6 +37,7 @@ pub(super) mod served;
 pub(super) mod stored;
 pub(super) mod takeover;
 mod window;
+pub(super) mod wire;
 
 use crate::at;
 
@@ -52,3 +53,4 @@ pub use members::REPLICAS_MAX;
 pub(crate) use number::number;
 pub(crate) use replica::open_or_create;
 pub use replica::{Replica, ReplicaStatus};
+pub use wire::NEWEST as WIRE_VERSION;

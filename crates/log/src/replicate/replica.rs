@@ -20,6 +20,7 @@ use super::cursor::Cursor;
 use super::message::Formed;
 use super::served::Served;
 use super::stored::StoredReplica;
+use super::wire::Versions;
 use crate::Lsn;
 use crate::error::{Error, Result};
 use crate::failpoints::Failpoints;
@@ -90,10 +91,12 @@ pub struct ReplicaStatus {
     pub next: Lsn,
     /// A leader has repaired it since it was opened: `next` is how far it is.
     pub current: bool,
+    /// The newest wire version that its program speaks.
+    pub wire: u32,
 }
 
 impl ReplicaStatus {
-    pub(super) fn of(formed: &Formed) -> Self {
+    pub(super) fn of(formed: &Formed, wire: u32) -> Self {
         let quorum = formed.config.as_ref().map(|config| (config.ids.len() as u32, config.write_quorum));
         Self {
             id: formed.me,
@@ -105,6 +108,7 @@ impl ReplicaStatus {
             head: Lsn(formed.head.lsn),
             next: Lsn(formed.next),
             current: formed.knows,
+            wire,
         }
     }
 }
@@ -129,7 +133,7 @@ impl Replica {
         address: &str,
         trust: fabric::Options,
     ) -> Result<Self> {
-        Self::start(pool, path.as_ref(), address, trust, false)
+        Self::start(pool, path.as_ref(), address, trust, false, Versions::default())
     }
 
     /// The same, for a process that [reads](Self::read) the replica, too: a leader uses the space of records again only when they are [released](Self::release)
@@ -143,12 +147,19 @@ impl Replica {
         address: &str,
         trust: fabric::Options,
     ) -> Result<Self> {
-        Self::start(pool, path.as_ref(), address, trust, true)
+        Self::start(pool, path.as_ref(), address, trust, true, Versions::default())
     }
 
-    fn start(pool: &pmem::Options, path: &Path, address: &str, trust: fabric::Options, held: bool) -> Result<Self> {
+    pub(crate) fn start(
+        pool: &pmem::Options,
+        path: &Path,
+        address: &str,
+        trust: fabric::Options,
+        held: bool,
+        speaks: Versions,
+    ) -> Result<Self> {
         let pool = open_or_create(pool, path)?;
-        let replica = StoredReplica::open(&pool, Failpoints::default())?;
+        let replica = StoredReplica::open(&pool, Failpoints::default())?.speaking(speaks);
         let trust = fabric::Options { rights: Rights::None, ..trust };
         let mut listener = Listener::bind(address, trust, Some(replica.window()))?;
         let address = listener.address()?;
@@ -199,7 +210,7 @@ impl Replica {
     /// What it is a replica of, and how far; none for a new one.
     pub fn status(&self) -> Option<ReplicaStatus> {
         let served = self.shared.served.lock();
-        served.stored().log().map(|log| ReplicaStatus::of(&log.formed()))
+        served.stored().log().map(|log| ReplicaStatus::of(&log.formed(), served.stored().speaks().newest))
     }
 
     // ---- reading it here --------------------------------------------------------------------------------------

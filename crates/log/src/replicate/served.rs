@@ -7,6 +7,7 @@ use fabric::{Access, Event, Rights, Sender};
 use super::at::At;
 use super::message::{FromReplica, Reply, Request, ToReplica, decode, encode};
 use super::stored::{Answer, StoredReplica};
+use super::wire::Versions;
 use crate::error::Result;
 
 /// Bytes that may wait for one peer: one that takes no answers keeps no other from getting theirs.
@@ -82,7 +83,7 @@ impl Served {
             return Ok(()); // it was shut out
         }
         match event {
-            Event::Message(bytes) => match decode::<ToReplica>(&bytes) {
+            Event::Message(bytes) => match decode::<ToReplica>(&bytes, self.stored.speaks().newest) {
                 Some(ToReplica { call, request }) => {
                     let last = self.sessions.get_mut(&session).map(|s| &mut s.last_call);
                     if let Some(last) = last {
@@ -97,7 +98,10 @@ impl Served {
                         self.heads.push((session, call, head));
                         return Ok(());
                     }
-                    let answer = self.stored.answer(session, &request)?;
+                    let answer = match request {
+                        Request::Look { oldest } => self.stored.look(Versions::of_look(oldest, call)),
+                        request => self.stored.answer(session, &request)?,
+                    };
                     self.carry_out(session, call, answer);
                 }
                 None => self.close(session, "it sent what makes no sense"),

@@ -15,8 +15,9 @@ use pmem::{ChecksumKey, LINE, Pool, Region, TwoSlot};
 
 use super::at::{At, PIECE, Span};
 use super::members::{Config, Layout, MAGIC, Origin, Promise};
-use super::message::{DIGESTS, DIGESTS_MAX, Formed, Reply, Request, State, WIRE_VERSION, Walked};
+use super::message::{DIGESTS, DIGESTS_MAX, Formed, Reply, Request, State, Walked};
 use super::window::ReplicaWindow;
+use super::wire::Versions;
 use crate::Lsn;
 use crate::error::{Error, Result};
 use crate::failpoints::{Failpoints, Step};
@@ -38,6 +39,7 @@ pub(crate) struct StoredReplica {
     window: Arc<ReplicaWindow>,
     /// The session that has the promise.
     writer: Option<u64>,
+    speaks: Versions,
     failpoints: Failpoints,
 }
 
@@ -98,7 +100,17 @@ impl StoredReplica {
         if let Some(log) = &log {
             window.set(&log.geometry);
         }
-        Ok(Self { pool: pool.clone(), region: region.to_owned(), log, window, writer: None, failpoints })
+        let (pool, region, speaks) = (pool.clone(), region.to_owned(), Versions::default());
+        Ok(Self { pool, region, log, window, writer: None, speaks, failpoints })
+    }
+
+    /// The same for a replica that speaks these versions.
+    pub(crate) fn speaking(self, speaks: Versions) -> Self {
+        Self { speaks, ..self }
+    }
+
+    pub(super) fn speaks(&self) -> Versions {
+        self.speaks
     }
 
     pub(crate) fn pool(&self) -> &Pool {
@@ -131,11 +143,8 @@ impl StoredReplica {
     /// Does what a session asks. An error is this replica's own: it can do nothing any more.
     pub(crate) fn answer(&mut self, session: u64, request: &Request) -> Result<Answer> {
         match request {
-            Request::Look { version } if *version == WIRE_VERSION => Ok(Answer::plain(Reply::State(self.state()))),
-            Request::Look { version } => {
-                let which = if *version > WIRE_VERSION { "it" } else { "the program that asks it" };
-                Ok(failed(format!("it speaks wire version {WIRE_VERSION}, not {version}: upgrade {which}")))
-            }
+            // Its session knows the number of the call as well, and asks `look` itself.
+            Request::Look { oldest } => Ok(self.look(Versions::only(*oldest))),
             Request::Format { layout, me } => self.format(layout, *me),
             Request::Promise { epoch, owner } => self.promise(session, *epoch, *owner),
             _ if !self.is_writer(session) && !self.failpoints.skips(Step::Fence) => {
@@ -162,6 +171,22 @@ impl StoredReplica {
             Reader::new(&self.pool, &log.region, &log.geometry, &log.key, superline, self.failpoints).shared();
         let walk = reader.walk_until(lsn + 1, head.lsn, head.position, epoch, u64::MAX);
         walk.is_ok_and(|walk| walk.lsn > lsn)
+    }
+
+    /// What it says to a leader that speaks these versions.
+    pub(super) fn look(&self, asking: Versions) -> Answer {
+        let Versions { oldest, newest } = self.speaks;
+        let common = match self.speaks.common(asking) {
+            None => return failed(self.speaks.refusal(asking)),
+            Some(_) if self.failpoints.skips(Step::CommonVersion) => newest,
+            Some(common) => common,
+        };
+        let state = self.state();
+        Answer::plain(if Versions::tells(common) {
+            Reply::Speaks { oldest, newest, state }
+        } else {
+            Reply::State(state)
+        })
     }
 
     fn with_log(&mut self, act: impl FnOnce(&mut Log, &Pool, Failpoints) -> Result<Reply>) -> Result<Answer> {

@@ -14,6 +14,7 @@ use crate::replicate::leading::FlushOrder;
 use crate::replicate::served::Served;
 use crate::replicate::stored::StoredReplica;
 use crate::replicate::takeover::Taken;
+use crate::replicate::wire::Versions;
 use crate::{Log, Lsn, Options};
 
 /// Time that passes where nothing happens.
@@ -96,6 +97,7 @@ impl Cluster {
             image_counts: true,
             accept_doubt: false,
             lost: Vec::new(),
+            speaks: Versions::default(),
             failpoints,
         };
         let (mut candidate, mut taken) = Candidate::stand(stand, image, links)?;

@@ -18,12 +18,11 @@ use crate::raw::{self, Claim};
 use crate::replicate::candidate::{Candidate, Link, Lost, Stand};
 use crate::replicate::leading::FlushOrder;
 use crate::replicate::members::{Config, Layout, Origin, Quorum};
-use crate::replicate::message::{
-    Formed, FromReplica, Reply, Request, State, ToReplica, WIRE_VERSION, Walked, decode, encode,
-};
+use crate::replicate::message::{Formed, FromReplica, Reply, Request, State, ToReplica, Walked, decode, encode};
 use crate::replicate::served::Served;
 use crate::replicate::stored::StoredReplica;
 use crate::replicate::takeover::Taken;
+use crate::replicate::wire::{NEWEST, OLDEST, Versions};
 use crate::{Log, Options};
 
 /// Steps after which it goes on for ever.
@@ -97,10 +96,15 @@ impl<'a> Script<'a> {
         }
     }
 
+    /// Of this build, or of the one before.
+    fn versions(&mut self) -> Versions {
+        if self.once_in(2) { Versions::default() } else { Versions::BEFORE }
+    }
+
     fn request(&mut self) -> Request {
         match self.byte() % 8 {
-            0 => Request::Look { version: WIRE_VERSION },
-            1 => Request::Look { version: self.number() as u32 },
+            0 => Request::Look { oldest: OLDEST },
+            1 => Request::Look { oldest: self.number() as u32 },
             2 => Request::Format { layout: self.layout(), me: self.number() },
             3 => Request::Promise { epoch: self.number() as u32, owner: self.number() },
             4 => Request::Walk { from: self.at(), until: self.number(), epoch: self.number() as u32 },
@@ -125,8 +129,12 @@ impl<'a> Script<'a> {
         }
     }
 
+    fn state(&mut self) -> State {
+        State { formed: self.once_in(2).then(|| self.formed()) }
+    }
+
     fn reply(&mut self) -> Reply {
-        match self.byte() % 8 {
+        match self.byte() % 9 {
             0 => Reply::State(State { formed: None }),
             1 => Reply::State(State { formed: Some(self.formed()) }),
             2 => Reply::Refused { promised: self.number() as u32, owner: self.number() },
@@ -134,6 +142,7 @@ impl<'a> Script<'a> {
             4 => Reply::Digests((0..self.byte()).map(|_| self.number()).collect()),
             5 => Reply::Installed,
             6 => Reply::HeadMoved,
+            7 => Reply::Speaks { oldest: self.number() as u32, newest: self.number() as u32, state: self.state() },
             _ => Reply::Failed { why: "it says so".into() },
         }
     }
@@ -197,7 +206,7 @@ impl Desk {
     }
 
     fn messages(&self) -> Vec<FromReplica> {
-        let messages = |sent| if let Sent::Message(bytes) = sent { decode(&bytes) } else { None };
+        let messages = |sent| if let Sent::Message(bytes) = sent { decode(&bytes, NEWEST) } else { None };
         self.take().into_iter().filter_map(messages).collect()
     }
 }
@@ -330,7 +339,7 @@ pub fn replica(pool: &Pool, bytes: &[u8]) {
     let Ok(replica) = StoredReplica::open(pool, Failpoints::default()) else {
         panic!("an empty replica cannot be opened")
     };
-    let mut target = Target { served: Served::new(replica, false), pool: pool.clone() };
+    let mut target = Target { served: Served::new(replica.speaking(script.versions()), false), pool: pool.clone() };
     let start = Position { lsn: 1, position: 0, epoch: 1 };
     let mut honest = Honest { peer: target.connect(), next: start, acknowledged: Vec::new() };
     let state = script.byte() % 4;
@@ -372,7 +381,8 @@ pub fn replica(pool: &Pool, bytes: &[u8]) {
             6 => target.event(&others[at], Event::Written { imm: script.number() as u32 }),
             7 if led => honest.append(&mut target, script.byte()),
             8 => {
-                let peer = target.connect();
+                let mut peer = target.connect();
+                peer.call = script.versions().first_call() - 1;
                 others.push(peer);
             }
             _ => {
@@ -422,7 +432,7 @@ pub fn candidate(pools: [&Pool; 2], bytes: &[u8]) {
     let Ok(replica) = StoredReplica::open(there, Failpoints::default()) else {
         panic!("an empty replica cannot be opened")
     };
-    let mut target = Target { served: Served::new(replica, false), pool: there.clone() };
+    let mut target = Target { served: Served::new(replica.speaking(script.versions()), false), pool: there.clone() };
     let mut first = target.connect();
     let start = Position { lsn: 1, position: 0, epoch: 1 };
     let config = Config::of(vec![1], 1);
@@ -445,6 +455,7 @@ pub fn candidate(pools: [&Pool; 2], bytes: &[u8]) {
         image_counts: script.once_in(2),
         accept_doubt: script.once_in(2),
         lost: if script.once_in(4) { vec![Lost { id: 3, new_id: 9 }] } else { Vec::new() },
+        speaks: script.versions(),
         failpoints: Failpoints::default(),
     };
     if let Ok((candidate, None)) = Candidate::stand(stand, image, vec![link]) {
@@ -466,7 +477,7 @@ fn converse(
         for sent in desk.take() {
             match sent {
                 Sent::Message(bytes) => {
-                    call = decode::<ToReplica>(&bytes).map_or(call, |asked| asked.call);
+                    call = decode::<ToReplica>(&bytes, NEWEST).map_or(call, |asked| asked.call);
                     target.event(peer, Event::Message(bytes));
                 }
                 Sent::Write(offset, bytes, _) => target.write(peer, offset, &bytes),
@@ -517,7 +528,7 @@ fn befall(script: &mut Script<'_>, event: Event, call: u32) -> Vec<Event> {
             vec![Event::Read { tag, bytes }]
         }
         (9, event) => vec![script.replica_says(call), event],
-        (10 | 11, Event::Message(bytes)) => match decode::<FromReplica>(&bytes) {
+        (10 | 11, Event::Message(bytes)) => match decode::<FromReplica>(&bytes, NEWEST) {
             Some(FromReplica::Answer { call, reply }) => {
                 let reply = alike(script, reply);
                 vec![Event::Message(encode(&FromReplica::Answer { call, reply }))]
@@ -531,6 +542,14 @@ fn befall(script: &mut Script<'_>, event: Event, call: u32) -> Vec<Event> {
 /// A reply that makes sense, and is not true.
 fn alike(script: &mut Script<'_>, reply: Reply) -> Reply {
     match reply {
+        Reply::Speaks { mut oldest, mut newest, state } => {
+            match script.byte() % 3 {
+                0 => oldest = script.number() as u32,
+                1 => newest = script.number() as u32,
+                _ => return alike(script, Reply::State(state)),
+            }
+            Reply::Speaks { oldest, newest, state }
+        }
         Reply::State(State { formed: Some(mut formed) }) => {
             match script.byte() % 8 {
                 0 => formed.promised = script.number() as u32,
@@ -622,12 +641,13 @@ pub fn leading(pool: &Pool, bytes: &[u8]) {
                 let _: Result<()> = cluster.log().reclaim();
             }
             4 => {
-                let mut events: Vec<Event> = (0..8).map(|n| script.replica_says(8 - n)).collect();
+                let first = Versions::default().first_call();
+                let mut events: Vec<Event> = (0..8).map(|n| script.replica_says(first + 7 - n)).collect();
                 // Else most are over with the first.
                 if !script.once_in(4) {
                     let formed = Formed { layout: LAYOUT, ..script.formed() };
                     let reply = Reply::State(State { formed: Some(formed) });
-                    for call in [2, 1] {
+                    for call in [first + 1, first] {
                         events.push(Event::Message(encode(&FromReplica::Answer { call, reply: reply.clone() })));
                     }
                 }

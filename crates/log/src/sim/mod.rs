@@ -8,6 +8,7 @@
 //! | `schedules`, `schedule`, `shape` | for tests of this crate: many machines, one random history from each seed |
 //! | `world`, `node` | these machines, the network between them, and what was acknowledged |
 //! | `stale_leader` | for tests of this crate: a leader that goes on writing |
+//! | `versions` | for tests of this crate: replicas and leaders of two builds |
 //! | `wiring` | layouts, ways between leaders and replicas, the leader that is elected: for all of them |
 
 mod alone;
@@ -23,6 +24,8 @@ mod schedules;
 mod shape;
 #[cfg(test)]
 mod stale_leader;
+#[cfg(test)]
+mod versions;
 mod wiring;
 #[cfg(test)]
 mod world;

@@ -12,6 +12,7 @@ use crate::failpoints::Failpoints;
 use crate::replicate::candidate::Candidate;
 use crate::replicate::served::Served;
 use crate::replicate::stored::StoredReplica;
+use crate::replicate::wire::Versions;
 
 pub(super) const MODULE_BYTES: u64 = 40 << 10;
 
@@ -46,6 +47,8 @@ pub(super) struct Node {
     /// Where its replica is; none for a machine without.
     pub(super) module: Option<Arc<Module>>,
     pub(super) role: Role,
+    /// What its program speaks.
+    pub(super) speaks: Versions,
     pub(super) ends: Vec<(Of, Box<dyn Receiver>)>,
 }
 

@@ -96,6 +96,19 @@ fn a_protocol_without_a_step_is_found() {
     }
 }
 
+/// A leader that asks in its own version, and a replica that answers in its own: found by machines of two builds, which then cannot lead each other.
+#[test]
+fn machines_that_do_not_keep_to_a_version_that_both_speak_are_found() {
+    let first = first_seed();
+    let mixed = |seed| Shape { mixed: true, ..Shape::random(seed) };
+    let (_, violations) = run_all(first..first + 20_000, mixed, Some(Step::CommonVersion));
+    let Some((seed, violation)) = violations.first_key_value() else { panic!("no schedule finds it") };
+    println!("seed {seed}: {violation}");
+    let alike = |seed| Shape { mixed: false, ..Shape::random(seed) };
+    let (_, violations) = run_all(first..first + 100, alike, Some(Step::CommonVersion));
+    assert!(violations.is_empty(), "machines of one build have one version: {violations:?}");
+}
+
 /// So is each step of a change of replicas; that of a takeover, `InstallJoint`, by a test of `takeover`.
 #[test]
 fn a_change_of_replicas_without_a_step_is_found() {

@@ -19,6 +19,8 @@ pub(super) struct Shape {
     pub(super) spares: usize,
     /// Replicas join and leave all the time.
     pub(super) restless: bool,
+    /// Each machine has the program of this build or of the one before, and another one with some of its restarts.
+    pub(super) mixed: bool,
 }
 
 impl Shape {
@@ -29,7 +31,8 @@ impl Shape {
         let (damages, rivals) = (quorum > 1 && rng.chance(1, 3), rng.chance(1, 5));
         // A log that was damaged has one replica too few already.
         let spares = if !damages && rng.chance(1, 2) { 1 + rng.index(2) } else { 0 };
-        Self { replicas, quorum, clients, calm, damages, rivals, spares, restless: false }
+        let mixed = rng.chance(1, 3);
+        Self { replicas, quorum, clients, calm, damages, rivals, spares, restless: false, mixed }
     }
 
     /// With replicas that join and leave all the time, and leaders that stand meanwhile.
@@ -67,6 +70,10 @@ pub(super) struct Coverage {
     pub(super) removals: u64,
     pub(super) excused: u64,
     pub(super) spared: u64,
+    pub(super) mixed_elections: u64,
+    pub(super) mixed_joins: u64,
+    pub(super) upgrades: u64,
+    pub(super) downgrades: u64,
 }
 
 impl Coverage {
@@ -76,7 +83,7 @@ impl Coverage {
         }
     }
 
-    fn counts(&mut self) -> [&mut u64; 20] {
+    fn counts(&mut self) -> [&mut u64; 24] {
         [
             &mut self.schedules,
             &mut self.records,
@@ -98,6 +105,10 @@ impl Coverage {
             &mut self.removals,
             &mut self.excused,
             &mut self.spared,
+            &mut self.mixed_elections,
+            &mut self.mixed_joins,
+            &mut self.upgrades,
+            &mut self.downgrades,
         ]
     }
 

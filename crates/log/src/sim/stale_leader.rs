@@ -10,7 +10,8 @@ use super::wiring::layout;
 use crate::at::At;
 use crate::replicate::Replica;
 use crate::replicate::members::Layout;
-use crate::replicate::message::{FromReplica, Reply, Request, ToReplica, WIRE_VERSION, decode, encode};
+use crate::replicate::message::{FromReplica, Reply, Request, ToReplica, decode, encode};
+use crate::replicate::wire::{NEWEST, OLDEST};
 
 const LAYOUT: Layout = layout(64 << 10, 4);
 const START: At = At { lsn: 1, position: 0, epoch: 1 };
@@ -34,7 +35,7 @@ impl Leader {
         sender.send(&encode(&ToReplica { call: self.call, request })).and_then(|()| sender.flush()).expect("asked");
         let event = self.connection.receiver.poll(TIMEOUT).expect("it is there").expect("it answers");
         let Event::Message(bytes) = event else { panic!("{event:?}") };
-        match decode(&bytes) {
+        match decode(&bytes, NEWEST) {
             Some(FromReplica::Answer { call, reply }) if call == self.call => reply,
             other => panic!("{other:?}"),
         }
@@ -51,7 +52,7 @@ impl Leader {
         let mut told = Vec::new();
         loop {
             match self.connection.receiver.poll(TIMEOUT).expect("it is told the end").expect("something comes") {
-                Event::Message(bytes) => told.extend(decode::<FromReplica>(&bytes)),
+                Event::Message(bytes) => told.extend(decode::<FromReplica>(&bytes, NEWEST)),
                 Event::Closed(_) => return told,
                 other => panic!("{other:?}"),
             }
@@ -85,7 +86,7 @@ fn who_is_shut_out_writes_nothing_from_when_another_has_the_promise() {
             let _ = std::fs::remove_file(path);
             let replica = serve(path, trust);
             let mut old = Leader::connect(&replica, trust);
-            old.ask(Request::Look { version: WIRE_VERSION });
+            old.ask(Request::Look { oldest: OLDEST });
             old.ask(Request::Format { layout: LAYOUT, me: 5 });
             old.lead(1);
             let bytes = || std::fs::read(path).expect("the pool");
@@ -130,13 +131,13 @@ fn who_takes_no_answers_keeps_nobody_from_leading() {
     let trust = fabric::Options { anyone: true, send_timeout, ..Default::default() };
     let replica = serve(&dir.path().join("replica"), &trust);
     let mut old = Leader::connect(&replica, &trust);
-    old.ask(Request::Look { version: WIRE_VERSION });
+    old.ask(Request::Look { oldest: OLDEST });
     old.ask(Request::Format { layout: LAYOUT, me: 5 });
     old.lead(1);
     // More answers than systems keep.
     old.connection.sender.queue_up_to(usize::MAX - 1);
     for call in 1000..160_000 {
-        let asked = encode(&ToReplica { call, request: Request::Look { version: WIRE_VERSION } });
+        let asked = encode(&ToReplica { call, request: Request::Look { oldest: OLDEST } });
         if old.connection.sender.send(&asked).is_err() {
             break;
         }
@@ -215,35 +216,4 @@ fn who_has_no_promise_writes_nothing() {
         assert!(!bytes.windows(64).any(|some| some == [1; 64]), "{}: it was written to", trust.transport);
         replica.stop().expect("closed");
     });
-}
-
-/// A machine that was not upgraded yet is not lost, and nothing else takes its place.
-#[test]
-fn a_replica_of_another_version_says_what_to_do_about_it() {
-    let trust = fabric::Options { anyone: true, ..Default::default() };
-    let mut listener = fabric::Listener::bind("127.0.0.1:0", trust.clone(), None).expect("listens");
-    let address = listener.address().expect("an address").to_string();
-    let said = std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let mut connection = listener.accept(TIMEOUT).expect("listens").expect("somebody comes");
-            let event = connection.receiver.poll(TIMEOUT).expect("it is there").expect("it asks");
-            let Event::Message(bytes) = event else { panic!("{event:?}") };
-            let asked: ToReplica = decode(&bytes).expect("a request");
-            assert_eq!(asked.request, Request::Look { version: WIRE_VERSION });
-            // As a replica answers a later version.
-            let dir = tempfile::tempdir().expect("a folder");
-            let pool = pmem::Options::new().size(64 << 10).create(dir.path().join("replica")).expect("a pool");
-            let mut replica =
-                crate::replicate::stored::StoredReplica::open(&pool, Default::default()).expect("an empty replica");
-            let reply = replica.answer(1, &Request::Look { version: WIRE_VERSION + 1 }).expect("answered").reply;
-            let answer = encode(&FromReplica::Answer { call: asked.call, reply });
-            connection.sender.send(&answer).and_then(|()| connection.sender.flush()).expect("told");
-            let _ = connection.receiver.poll(TIMEOUT);
-        });
-        let replicas = crate::Replicas::new().at(&address).at("127.0.0.1:1").trust(trust.clone());
-        crate::Options::new().open_replicated(&replicas).expect_err("it takes no part").to_string()
-    });
-    let wanted = format!("{address}: it speaks wire version {WIRE_VERSION}, not {}: upgrade it", WIRE_VERSION + 1);
-    assert!(said.contains(&wanted) && !said.contains("take the places"), "{said}");
-    assert!(said.contains("127.0.0.1:1: "), "whoever is not reached is named, too: {said}");
 }

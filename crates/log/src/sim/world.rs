@@ -18,6 +18,7 @@ use crate::replicate::leading::FlushOrder;
 use crate::replicate::members::Config;
 use crate::replicate::served::Served;
 use crate::replicate::takeover::Taken;
+use crate::replicate::wire::Versions;
 use crate::{Log, Lsn, Options, ReplicaHealth};
 
 pub(super) const SEGMENT: u64 = 512;
@@ -55,6 +56,11 @@ pub(super) struct World {
     tells: bool,
 }
 
+/// What the program speaks that a machine is started with.
+fn program(rng: &mut Rng, shape: &Shape) -> Versions {
+    if shape.mixed && rng.chance(1, 2) { Versions::BEFORE } else { Versions::default() }
+}
+
 fn broken(what: impl std::fmt::Display) -> String {
     what.to_string()
 }
@@ -66,19 +72,21 @@ impl World {
             (faults.slow_per_mille, faults.slow_max) = (200, Duration::from_millis(50));
         }
         let network = Network::new(seed, faults);
+        let mut rng = Rng::seeded(seed);
         let mut nodes = Vec::new();
         for machine in 0..shape.machines() + shape.clients {
             let net = network.node();
+            let speaks = program(&mut rng, &shape);
             let (module, role) = if machine < shape.machines() {
                 let (module, replica) = Node::make(Failpoints(without)).map_err(broken)?;
-                (Some(module), Role::Serving(Box::new(Served::new(replica, false))))
+                (Some(module), Role::Serving(Box::new(Served::new(replica.speaking(speaks), false))))
             } else {
                 (None, Role::Idle)
             };
-            nodes.push(Node { net, module, role, ends: Vec::new() });
+            nodes.push(Node { net, module, role, speaks, ends: Vec::new() });
         }
         Ok(Self {
-            rng: Rng::seeded(seed),
+            rng,
             network,
             nodes,
             shape,
@@ -148,6 +156,7 @@ impl World {
             // Where it is known that a replica will never be read again.
             accept_doubt: self.wiped,
             lost: lost.into_iter().collect(),
+            speaks: self.nodes[at].speaks,
             failpoints: Failpoints(self.without),
         };
         match Candidate::stand(stand, image, links) {
@@ -184,7 +193,7 @@ impl World {
         self.coverage.in_doubt += u64::from(taken.in_doubt.is_some());
         self.tell(|| format!("machine {at} leads: {taken:?}"));
         let elected = candidate.finish(taken);
-        let (epoch, ids) = (elected.epoch, &elected.taken.config.ids);
+        let (epoch, ids, speaks) = (elected.epoch, &elected.taken.config.ids, elected.speaks);
         if let Some(lost) = self.lost.filter(|&lost| !ids.contains(&self.ids[lost])) {
             let new = ids.iter().find(|id| !self.ids.contains(id));
             self.ids[lost] = *new.ok_or("no new replica took the place of a lost one")?;
@@ -196,6 +205,8 @@ impl World {
             Of::Session(_) => true,
         });
         let all = elected.links.len() + usize::from(elected.own.is_some()) == ids.len();
+        self.coverage.mixed_elections +=
+            u64::from(elected.links.iter().any(|(_, link)| link.newest() != speaks.newest));
         let order = if self.rng.chance(1, 4) { FlushOrder::Before } else { FlushOrder::Beside };
         let options = Options { without: self.without, ..Options::new() };
         let led = lead(elected, order, clock(&self.network), &options);
@@ -291,6 +302,7 @@ impl World {
     /// A replica that the leader has not joins; a new one takes the place of the one its machine had.
     pub(super) fn join(&mut self, at: usize, other: usize) -> std::result::Result<(), String> {
         let (here, there) = (self.nodes[at].net, self.nodes[other].net);
+        let is_mixed = self.nodes[at].speaks != self.nodes[other].speaks;
         let Some(log) = self.nodes[at].leader().map(|leader| Arc::clone(&leader.log)) else { return Ok(()) };
         let Some(served) = self.nodes[other].served() else { return Ok(()) };
         let id = served.stored().log().map(|log| log.formed().me);
@@ -344,6 +356,7 @@ impl World {
             }
             Ok((peer, receiver, removed)) => {
                 self.coverage.joins += 1;
+                self.coverage.mixed_joins += u64::from(is_mixed);
                 self.tell(|| format!("machine {other} has joined machine {at}: {removed:?}"));
                 if self.lost == Some(other) {
                     self.lost = None;
@@ -547,13 +560,17 @@ impl World {
             return Ok(());
         }
         self.network.restart(self.nodes[at].net);
+        let (before, speaks) = (self.nodes[at].speaks, program(&mut self.rng, &self.shape));
+        self.coverage.upgrades += u64::from(speaks.newest > before.newest);
+        self.coverage.downgrades += u64::from(speaks.newest < before.newest);
+        self.nodes[at].speaks = speaks;
         self.nodes[at].role = match &self.nodes[at].module {
             None => Role::Idle,
             Some(module) => match Node::open(module, Failpoints(self.without)) {
                 Ok(replica) if self.damaged.is_none() && !replica.has_through(std::mem::take(&mut self.own[at])) => {
                     return Err(format!("machine {at} led, and its own image lacks a record that it was said to have"));
                 }
-                Ok(replica) => Role::Serving(Box::new(Served::new(replica, false))),
+                Ok(replica) => Role::Serving(Box::new(Served::new(replica.speaking(speaks), false))),
                 Err(_) if self.damaged == Some(at) => {
                     self.wiped = true; // it is as good as lost
                     Role::Down
