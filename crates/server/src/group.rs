@@ -30,6 +30,8 @@ pub struct View {
     pub write_quorum: u32,
     /// What keeps this server from doing its part; none if nothing does.
     pub trouble: Option<String>,
+    /// The newest version that it speaks of what servers say to one another; none if that is not known.
+    pub wire: Option<u32>,
 }
 
 /// Another server of a group.
@@ -44,19 +46,27 @@ pub struct Machine {
     pub behind: u64,
     /// What keeps it from doing its part, as it says itself: a word, a colon, and why; none if nothing does.
     pub trouble: Option<String>,
+    /// As [`View::wire`].
+    pub wire: Option<u32>,
 }
 
 impl Machine {
     /// A server at this address.
     #[must_use]
     pub fn new(address: impl Into<String>, live: bool, behind: u64) -> Self {
-        Self { address: address.into(), live, behind, trouble: None }
+        Self { address: address.into(), live, behind, trouble: None, wire: None }
     }
 
     /// The same, with what keeps it from doing its part.
     #[must_use]
     pub fn in_trouble(self, trouble: Option<String>) -> Self {
         Self { trouble, ..self }
+    }
+
+    /// The same, with the newest version that it speaks.
+    #[must_use]
+    pub fn speaking(self, wire: Option<u32>) -> Self {
+        Self { wire, ..self }
     }
 
     /// As Redis names the state of a replica; if something keeps it from doing its part, the first word of that.

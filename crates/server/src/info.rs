@@ -187,12 +187,18 @@ fn replication(shared: &Shared) -> Owned {
             if let Some(trouble) = &other.trouble {
                 line(&format!("cairn_slave{at}_trouble"), one_line(trouble));
             }
+            if let Some(wire) = other.wire {
+                line(&format!("cairn_slave{at}_wire"), wire.to_string());
+            }
         }
     }
     line("master_failover_state", group.failover_state().to_owned());
     line("master_repl_offset", view.commits.to_string());
     if let Some(trouble) = &view.trouble {
         line("cairn_trouble", one_line(trouble));
+    }
+    if let Some(wire) = view.wire {
+        line("cairn_wire", wire.to_string());
     }
     line("cairn_group", view.name);
     line("cairn_term", view.term.to_string());

@@ -60,6 +60,8 @@ pub struct LeaderStatus {
     pub write_quorum: u32,
     /// The id of the leader's own copy; 0 if it has none that counts.
     pub own: u64,
+    /// The newest [wire version](log::WIRE_VERSION) that the leader speaks; none if its program is of before it said so.
+    pub wire: Option<u32>,
     /// The other copies.
     pub copies: Vec<CopyStatus>,
 }
@@ -74,6 +76,8 @@ pub struct CopyStatus {
     pub live: bool,
     /// It has all records through this one.
     pub through: u64,
+    /// The newest wire version that its machine speaks; none if it is not live, or if the leader does not know.
+    pub wire: Option<u32>,
     /// Where it is reached; or why it takes no part.
     pub what: String,
 }
@@ -252,12 +256,17 @@ impl Office {
 
 impl LeaderStatus {
     fn to_text(&self) -> String {
-        let Self { commits, next, log, write_quorum, own, copies } = self;
+        let Self { commits, next, log, write_quorum, own, wire, copies } = self;
         let mut text =
             format!("ok\ncommits {commits}\nnext {next}\nlog {log:x}\nwrite-quorum {write_quorum}\nown {own:x}");
-        for CopyStatus { id, live, through, what } in copies {
+        for CopyStatus { id, live, through, what, .. } in copies {
             let (state, what) = (if *live { "live" } else { "failed" }, what.replace('\n', " "));
             text += &format!("\ncopy {id:x} {state} {through} {what}");
+        }
+        // Behind the copies, and not in their lines, which go on with any text.
+        let wires = copies.iter().map(|copy| (copy.id, copy.wire)).chain([(*own, *wire)]);
+        for (id, version) in wires.filter_map(|(id, wire)| Some((id, wire?))) {
+            text += &format!("\nwire {id:x} {version}");
         }
         text
     }
@@ -284,7 +293,17 @@ impl LeaderStatus {
                         live,
                         through,
                         what: words.next().unwrap_or_default().to_owned(),
+                        wire: None,
                     });
+                }
+                "wire" => {
+                    let (id, version) = value.split_once(' ')?;
+                    let (id, version) = (number(id)?, version.parse().ok()?);
+                    match this.copies.iter_mut().find(|copy| copy.id == id) {
+                        Some(copy) => copy.wire = Some(version),
+                        None if id == this.own => this.wire = Some(version),
+                        None => {}
+                    }
                 }
                 _ => {}
             }
@@ -300,14 +319,15 @@ impl Store {
     /// [`Error::Follows`]; [`Error::NotReplicated`].
     pub fn leader_status(&self) -> Result<LeaderStatus> {
         let log = self.core.persistence.leading()?.log();
-        let reached = log.addresses();
+        let (reached, speak) = (log.addresses(), log.wire_versions());
         let at = |id| reached.iter().find(|(of, _)| *of == id).map(|(_, at)| at.clone()).unwrap_or_default();
         let copy = |(id, state, through): (u64, ReplicaHealth, Lsn)| {
             let (live, what) = match state {
                 ReplicaHealth::Live => (true, at(id)),
                 ReplicaHealth::Failed(why) => (false, why),
             };
-            CopyStatus { id, live, through: through.get(), what }
+            let wire = speak.iter().find(|(of, _)| *of == id).map(|(_, version)| *version);
+            CopyStatus { id, live, through: through.get(), what, wire: wire.filter(|_| live) }
         };
         let (members, write_quorum) = log.members();
         let own = log.own_replica().unwrap_or(0);
@@ -323,6 +343,7 @@ impl Store {
             log: log.id(),
             write_quorum,
             own,
+            wire: Some(log::WIRE_VERSION),
             copies,
         })
     }
@@ -473,15 +494,29 @@ mod tests {
     #[test]
     fn a_status_is_read_as_it_was_written() {
         let copies = vec![
-            CopyStatus { id: 0xa1, live: true, through: 7, what: "b:7400".into() },
-            CopyStatus { id: 0xb2, live: false, through: 3, what: "it did\nnot answer".into() },
+            CopyStatus { id: 0xa1, live: true, through: 7, what: "b:7400".into(), wire: Some(4) },
+            CopyStatus { id: 0xb2, live: false, through: 3, what: "it did\nnot answer".into(), wire: None },
         ];
-        let status = LeaderStatus { commits: 9, next: 8, log: 0xfe, write_quorum: 2, own: 5, copies };
-        let mut read = LeaderStatus::of_text(&(status.to_text() + "\nlater 1 2 3")).unwrap();
+        let status = LeaderStatus { commits: 9, next: 8, log: 0xfe, write_quorum: 2, own: 5, wire: Some(5), copies };
+        let text = status.to_text();
+        let mut read = LeaderStatus::of_text(&(text.clone() + "\nlater 1 2 3")).unwrap();
         assert_eq!(read.copies[1].what, "it did not answer");
         read.copies[1].what = "it did\nnot answer".to_owned();
         assert_eq!(read, status);
-        for bad in ["", "no", "ok\ncommits", "ok\ncommits x", "ok\ncopy 1 live", "ok\ncopy 1 live x"] {
+        // As the build before tells it: of no wire versions.
+        let before: Vec<&str> = text.lines().filter(|line| !line.starts_with("wire ")).collect();
+        let read = LeaderStatus::of_text(&before.join("\n")).unwrap();
+        assert_eq!((read.wire, read.copies.iter().find_map(|copy| copy.wire), read.copies.len()), (None, None, 2));
+        for bad in [
+            "",
+            "no",
+            "ok\ncommits",
+            "ok\ncommits x",
+            "ok\ncopy 1 live",
+            "ok\ncopy 1 live x",
+            "ok\nwire 1",
+            "ok\nwire 1 x",
+        ] {
             assert_eq!(LeaderStatus::of_text(bad), None, "{bad}");
         }
     }

@@ -30,10 +30,11 @@ fn led(domain: DomainChoice) -> Led {
     let engine = Kv::elected(Arc::new(store), move || lease.load(Acquire));
     let mut view = View::new("shop", "10.0.0.1:6379");
     view.leader = Some("10.0.0.1:6379".to_owned());
-    view.others = vec![Machine::new("10.0.0.2:6379", true, 3), Machine::new("10.0.0.3:6379", false, 9)];
+    view.others =
+        vec![Machine::new("10.0.0.2:6379", true, 3).speaking(Some(4)), Machine::new("10.0.0.3:6379", false, 9)];
     let full = Some("full: no space left on /data\r\nrole:slave".to_owned());
     view.others.push(Machine::new("10.0.0.4:6379", true, 3).in_trouble(full));
-    (view.term, view.commits, view.write_quorum) = (7, 20, 2);
+    (view.term, view.commits, view.write_quorum, view.wire) = (7, 20, 2, Some(5));
     let group = Arc::new(Group::new(false, view));
     let config = Config {
         redis: vec!["127.0.0.1:0".parse().unwrap()],
@@ -98,12 +99,15 @@ fn who_leads_and_who_follows_is_told_as_redis_does() {
         "slave0:ip=10.0.0.2,port=6379,state=online",
         "slave1:ip=10.0.0.3,port=6379,state=wait_bgsave",
         "slave2:ip=10.0.0.4,port=6379,state=full",
+        "cairn_slave0_wire:4",
+        "cairn_wire:5",
         "cairn_slave2_trouble:full: no space left on /data  role:slave",
         "cairn_term:7",
         "master_failover_state:no-failover",
     ] {
         assert!(info.contains(line), "{line}: {info}");
     }
+    assert!(!info.contains("cairn_slave1_wire"), "that is not known: {info}");
     assert_eq!(led.cli("sentinel get-master-addr-by-name shop"), "10.0.0.1\n6379\n");
     assert_eq!(led.cli("sentinel get-master-addr-by-name other").trim(), "");
     assert_eq!(led.cli("sentinel replicas shop").matches("slave\n").count(), 6);

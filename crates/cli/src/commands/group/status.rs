@@ -48,6 +48,8 @@ struct CopyJson {
     live: bool,
     /// How many records it does not have; none if that is not known.
     behind: Option<u64>,
+    /// The newest wire version that its machine speaks; none if that is not known.
+    wire: Option<u32>,
     /// Why it is not live.
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<String>,
@@ -186,12 +188,13 @@ fn print(group: &Group, machines: &[Machine]) -> Result<(), Failure> {
             .map_or_else(|| "of no machine that answers".to_owned(), |m| format!("{} at {}", m.name, m.address));
         say!("replica  {id:x}  {place}: {}", Tame(what))
     };
+    let speaks = |wire: Option<u32>| wire.map_or_else(String::new, |version| format!(", wire version {version}"));
     if status.own != 0 {
-        line(status.own, "live, leads")?;
+        line(status.own, &format!("live, leads{}", speaks(status.wire)))?;
     }
     for copy in &status.copies {
         match behind(group, copy) {
-            Some(behind) => line(copy.id, &format!("live, {behind} records behind"))?,
+            Some(behind) => line(copy.id, &format!("live, {behind} records behind{}", speaks(copy.wire)))?,
             None => line(copy.id, &format!("away: {}", copy.what))?,
         }
     }
@@ -212,7 +215,7 @@ fn print(group: &Group, machines: &[Machine]) -> Result<(), Failure> {
 
 fn to_json(group: &Group, machines: &[Machine]) -> GroupJson {
     let status = &group.status;
-    let copy = |id: u64, live, behind, why: Option<&str>| {
+    let copy = |id: u64, live, behind, wire, why: Option<&str>| {
         let member = machines.iter().find(|machine| machine.has(id)).map(|machine| &machine.member);
         CopyJson {
             id: hex(id),
@@ -221,14 +224,15 @@ fn to_json(group: &Group, machines: &[Machine]) -> GroupJson {
             leads: id == status.own,
             live,
             behind,
+            wire,
             why: why.map(str::to_owned),
         }
     };
-    let own = (status.own != 0).then(|| copy(status.own, true, Some(0), None));
+    let own = (status.own != 0).then(|| copy(status.own, true, Some(0), status.wire, None));
     let others = status
         .copies
         .iter()
-        .map(|other| copy(other.id, other.live, behind(group, other), (!other.live).then_some(other.what.as_str())));
+        .map(|it| copy(it.id, it.live, behind(group, it), it.wire, (!it.live).then_some(it.what.as_str())));
     GroupJson {
         leader: MemberJson::of(&group.leader),
         log: hex(status.log),

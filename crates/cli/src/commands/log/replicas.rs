@@ -32,6 +32,8 @@ struct StatusJson {
     next: u64,
     /// No leader has repaired it since it was started: it may have more records.
     current: bool,
+    /// The newest wire version that its program speaks.
+    wire: u32,
     copies: Option<u32>,
     write_quorum: Option<u32>,
 }
@@ -49,6 +51,7 @@ impl StatusJson {
             head: status.head.get(),
             next: status.next.get(),
             current: status.current,
+            wire: status.wire,
             copies,
             write_quorum,
         }
@@ -96,7 +99,7 @@ fn describe(found: &::log::Result<Option<ReplicaStatus>>) -> String {
         Err(error) => format!("unknown: {error}"),
         Ok(None) => "new: a replica of no log yet".to_owned(),
         Ok(Some(status)) => {
-            let ReplicaStatus { id, log, epoch, promised, owner, head, next, .. } = status;
+            let ReplicaStatus { id, log, epoch, promised, owner, head, next, wire, .. } = status;
             let quorum = match status.quorum {
                 Some((copies, quorum)) => format!("each record on {quorum} of {copies} replicas"),
                 None => "never repaired to the end".to_owned(),
@@ -105,7 +108,7 @@ fn describe(found: &::log::Result<Option<ReplicaStatus>>) -> String {
             let led =
                 if promised == epoch { String::new() } else { format!(", taken by {owner:x} for epoch {promised}") };
             format!(
-                "replica {id:x} of log {log:x}, {quorum}; records from {head}, before {next}{more}; epoch {epoch}{led}"
+                "replica {id:x} of log {log:x}, {quorum}; records from {head}, before {next}{more}; epoch {epoch}{led}; wire version {wire}"
             )
         }
     }

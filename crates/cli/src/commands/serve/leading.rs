@@ -164,7 +164,7 @@ fn view_of(machine: &Machine, store: &Store, term: u64, others: &[membership::Me
         let copy = status.copies.iter().find(|copy| copy.live && copy.what == member.address);
         let behind = copy.map_or(status.next, |copy| status.next.saturating_sub(copy.through + 1));
         let one = group::Machine::new(member.serves.clone()?, copy.is_some(), behind);
-        Some(one.in_trouble(member.trouble.clone()))
+        Some(one.in_trouble(member.trouble.clone()).speaking(copy.and_then(|copy| copy.wire)))
     };
     view.others = others.iter().filter_map(machine).collect();
     view

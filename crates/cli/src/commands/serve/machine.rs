@@ -94,7 +94,9 @@ impl Machine {
     }
 
     pub fn view(&self) -> View {
-        View::new(&self.name, self.me.serves.as_deref().unwrap_or_default())
+        let mut view = View::new(&self.name, self.me.serves.as_deref().unwrap_or_default());
+        view.wire = Some(::log::WIRE_VERSION);
+        view
     }
 
     /// An error if the group has another log than this; true if it has this one, false if that is not known.

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use rustix::process::Signal;
 
@@ -43,10 +44,12 @@ fn what_is_appended_is_on_the_copies_and_is_printed() {
         3,
         "{replicas:?}"
     );
+    assert_eq!(replicas.out.matches(&format!("; wire version {}\n", log::WIRE_VERSION)).count(), 3, "{replicas:?}");
     // One may be lost.
     cluster.replica(1).kill();
     let replicas = cluster.run(0, &format!("log replicas {copies} --json"));
     assert_eq!(replicas.code, 1, "{replicas:?}");
+    assert_eq!(replicas.json()[0]["wire"], log::WIRE_VERSION, "{replicas:?}");
     let unknown = |copy: &&serde_json::Value| copy["error"].is_string();
     assert_eq!(replicas.json().as_array().unwrap().iter().filter(unknown).count(), 1, "{replicas:?}");
     let promoted = cluster.done(0, &format!("log promote {copies}"));
@@ -147,6 +150,43 @@ fn secrets_are_secret() {
     assert!(run.code == 2 && run.failure().0.contains("do not make a quorum"), "{run:?}");
     let run = cluster.run(0, &format!("log replicas {named} --secret-file other"));
     assert_eq!((run.code, run.out.matches("is not taken for a peer").count()), (1, 3), "{run:?}");
+}
+
+/// A replica of a program that speaks later wire versions, or earlier ones, and none of this one's: it refuses, and the commands say which program is to be upgraded.
+#[test]
+fn a_copy_without_a_wire_version_in_common_is_named() {
+    let cluster = Cluster::new(0, None, 0, "");
+    let secret = log::fabric::Secret::new(&std::fs::read(cluster.path("secret")).unwrap()).unwrap();
+    let trust = log::fabric::Options { secret: Some(secret), ..Default::default() };
+    let mut listener = log::fabric::Listener::bind("127.0.0.1:0", trust, None).unwrap();
+    let address = listener.address().unwrap();
+    let long = Duration::from_secs(60);
+    for (why, upgrade) in
+        [("6 to 7, not 4 to 5: upgrade", "the program that asks it"), ("3, not 4 to 5: upgrade", "it")]
+    {
+        let why = format!("it speaks wire versions {why} {upgrade}");
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..2 {
+                    let mut connection = listener.accept(long).unwrap().expect("a command asks");
+                    let Some(log::fabric::Event::Message(asked)) = connection.receiver.poll(long).unwrap() else {
+                        panic!("it asks nothing")
+                    };
+                    // A number of 7 bits in each byte, and `Look`. The answer: to that number, `Failed`.
+                    let number = asked.iter().position(|byte| *byte < 0x80).unwrap();
+                    assert_eq!(asked[number + 1], 0, "{asked:?}");
+                    let answer = [&[0], &asked[..=number], &[6, why.len() as u8], why.as_bytes()].concat();
+                    connection.sender.send(&answer).and_then(|()| connection.sender.flush()).unwrap();
+                    drop(connection.receiver.poll(long));
+                }
+            });
+            let copy = format!("--replica {address} --secret-file secret");
+            let run = cluster.run(0, &format!("log replicas {copy}"));
+            assert!(run.code == 1 && run.out.contains(&why), "{run:?}");
+            let run = cluster.run(0, &format!("log promote {copy}"));
+            assert!(run.code == 2 && run.err.contains(&format!("{address}: {why}")), "{run:?}");
+        });
+    }
 }
 
 #[test]

@@ -131,6 +131,13 @@ fn one_machine_that_has_everything_is_enough() {
     };
     let status = group.run("status --json").json();
     let copies = status["copies"].as_array().unwrap();
+    assert!(copies.iter().all(|copy| copy["wire"] == log::WIRE_VERSION), "{status}");
+    let text = group.run("status").out;
+    assert_eq!(text.matches(&format!(", wire version {}\n", log::WIRE_VERSION)).count(), MACHINES, "{text}");
+    eventually("the leader's INFO has it", || {
+        let found = |name: &str| group.info(leader, name).is_some_and(|wire| wire == log::WIRE_VERSION.to_string());
+        found("cairn_wire") && found("cairn_slave0_wire") && found("cairn_slave1_wire")
+    });
     let lost = copies.iter().find(|copy| copy["machine"] == format!("m{first}")).unwrap()["id"].as_str().unwrap();
     lose(&mut group, first);
     assert_eq!(group.run(&format!("remove {lost}")).code, 0);
