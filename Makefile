@@ -1,9 +1,9 @@
 # The commands of this repository. `make` alone lists them.
 #
-# `check` only reads; `fmt` and `fix` write. `test`, `check` and `crash` are the gate; what ends in `-long`, `fuzz`, `miri`, `tsan`, `demo`, `capi` and the tests of peers, fabric, RocksDB and virtual machines are not in it.
+# `check` only reads; `fmt` and `fix` write. `test`, `check` and `crash` are the gate; what ends in `-long`, `fuzz`, `miri`, `tsan`, `demo`, `capi` and the tests of peers, fabric, RocksDB, upgrades and virtual machines are not in it.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-peers setup-fabric test alone test-deep crash demo capi check package test-peers test-fabric test-rocksdb fmt fix fuzz test-vm crash-long kill-long every-long recovery-long churn-long object-long space-long redis-long bench-long histories-long sim-long soak-replicated soak-chain test-porcupine miri tsan
+.PHONY: help setup setup-peers setup-fabric test alone test-deep crash demo capi check package test-peers test-fabric test-rocksdb fmt fix fuzz test-vm test-upgrade crash-long kill-long every-long recovery-long churn-long object-long space-long redis-long bench-long histories-long sim-long soak-replicated soak-chain test-porcupine miri tsan
 
 SHELL := /bin/bash
 CARGO ?= cargo
@@ -30,6 +30,8 @@ DISK ?= /var/tmp
 TRANSACTIONS ?= 4000000
 # For `make soak-replicated` and `make soak-chain`.
 MINUTES ?= 10
+# For `make test-upgrade`.
+FROM ?=
 # For `make sim-long`; SEED too.
 SCHEDULES ?= 1000000
 # For `make demo`: further options, see `cairn help demo`.
@@ -155,6 +157,10 @@ soak-chain: setup ## Three machines of `cairn chain serve` likewise: histories l
 test-porcupine: setup ## The checker of histories: format, vet, and histories that are linearizable or not
 	@cd tools/porcupine && unformatted=$$(gofmt -l .) && { [ -z "$$unformatted" ] || { echo "error: not formatted: $$unformatted"; echo 'next: gofmt -w tools/porcupine'; exit 1; }; }
 	cd tools/porcupine && go vet . && go test .
+
+test-upgrade: ## Three machines of `cairn serve --etcd` under load get this program one after the other, and the earlier one again: FROM=commit (the last one with an older wire version)
+	$(CARGO) build --release --package cairn-cli
+	/usr/bin/python3 tools/test-upgrade.py --new $${CARGO_TARGET_DIR:-target}/release/cairn --from "$(FROM)"
 
 sim-long: ## Random schedules of a replicated log, and of a chain, with all that goes wrong: SCHEDULES=1000000 SEED=1
 	CAIRN_SCHEDULES=$(SCHEDULES) CAIRN_SEED=$(SEED) $(CARGO) test --release --package cairn-log --lib -- schedules_lose_nothing a_log_that_grows --nocapture
