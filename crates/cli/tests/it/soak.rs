@@ -36,9 +36,12 @@ fn histories_of_a_chain_are_linearizable() {
 /// A checker that was never seen to fail proves nothing.
 #[test]
 fn what_is_lost_doubled_or_stale_is_found() {
-    for (which, more) in
-        [("replicated", "--lie lost"), ("chain", "--lie twice"), ("chain", "--lie stale"), ("chain", "--serve=--plant-early")]
-    {
+    for (which, more) in [
+        ("replicated", "--lie lost"),
+        ("chain", "--lie twice"),
+        ("chain", "--lie stale"),
+        ("chain", "--serve=--plant-early"),
+    ] {
         let run = soak(which, &format!("--minutes 0.01 --only kill {more}"));
         let words = ["NOT linearizable", "cannot be placed: line ", "history-1.html", "1 errors"];
         assert!(run.code == 1 && words.iter().all(|one| run.out.contains(one)), "{more}: {run:?}");
