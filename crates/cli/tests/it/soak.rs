@@ -42,7 +42,7 @@ fn what_is_lost_doubled_or_stale_is_found() {
         ("chain", "--lie stale"),
         ("chain", "--serve=--plant-early"),
     ] {
-        let run = soak(which, &format!("--minutes 0.01 --only kill {more}"));
+        let run = soak(which, &format!("--minutes 0.01 --only stop {more}"));
         let words = ["NOT linearizable", "cannot be placed: line ", "history-1.html", "1 errors"];
         assert!(run.code == 1 && words.iter().all(|one| run.out.contains(one)), "{more}: {run:?}");
     }
