@@ -313,6 +313,8 @@ impl Both {
 
     /// The fewest commands and statements found with which they differ.
     fn shortest(&mut self, mut items: Vec<Item>, mut differs: String) -> (Vec<Item>, String) {
+        // These are no more scripts than there were.
+        let scripts = self.scripts;
         loop {
             let before = items.len();
             let mut many = items.len() / 2;
@@ -343,6 +345,7 @@ impl Both {
                 }
             }
             if !changed {
+                self.scripts = scripts;
                 return (items, differs);
             }
         }
