@@ -122,12 +122,14 @@ impl Grammar {
 
 /// Commands for scripts alone: such as may not be there, or change what the connection has. Not `SWAPDB`, which a script that runs long may not use: a busy machine makes any long.
 const OTHERS: &str = "PING|PING %v|ECHO %v|ECHO|TIME|SELECT 0|SELECT 1|SELECT 99|SELECT x|PUBLISH c %v|NOSUCH|NOSUCH %v|GET|SET %t|MULTI|EXEC|WATCH %k|BLPOP %l 0|\
-SUBSCRIBE c|EVAL x 0|FCALL f0 0|SCRIPT LOAD x|CLIENT ID|CONFIG GET x|OBJECT ENCODING %k|OBJECT FREQ|WAIT 0 0|PFADD p0 %f %f|PFMERGE p1 p0|MOVE %k 1|MOVE %k 0|FLUSHDB|\
+SUBSCRIBE c|EVAL x 0|FCALL f0 0|SCRIPT LOAD x|CLIENT ID|CONFIG GET x|OBJECT FREQ|WAIT 0 0|PFADD p0 %f %f|PFMERGE p1 p0|MOVE %k 1|MOVE %k 0|FLUSHDB|\
 GEOADD g0 13 38 a 14 39 b|GEOPOS g0 a b c|GEODIST g0 a b|GEOHASH g0 a|RANDOMKEY|OBJECT NOSUCH %k|XINFO|HELLO 3|AUTH x y|RESET|DEBUG SLEEP 0|MONITOR|COMMAND GETKEYS GET x|\
 XGROUP CREATE|SORT %l ALPHA|ACL WHOAMI|FUNCTION LIST|LASTSAVE|DISCARD|UNWATCH|ROLE|LATENCY RESET|PUBSUB CHANNELS|PUBSUB NUMSUB c|SPUBLISH c x";
 
 /// Of these some arguments ask for very much, or for sums that only numbers of 80 bits have.
-const GREEDY: [&str; 11] = [
+const GREEDY: [&str; 13] = [
+    "expire",
+    "pexpire",
     "incrbyfloat",
     "hincrbyfloat",
     "setrange",
