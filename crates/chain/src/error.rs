@@ -8,8 +8,10 @@ use crate::Refusal;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// This replica runs no transactions now.
-    #[error("this replica does not run transactions now: it is not the head, or has no lease; run it at the head")]
+    /// This replica does not run the transaction now.
+    #[error(
+        "this replica does not run the transaction now: it is not the head, nor a tail that only reads, or has no lease; run it at the head, or, if it only reads, at the tail"
+    )]
     NotHead,
     /// No replica said in time that the transaction is on every member.
     #[error(

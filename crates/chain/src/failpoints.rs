@@ -81,6 +81,10 @@ pub(crate) enum Step {
     BarReaders,
     /// A tail that has proposed another one reads nothing.
     NoReadsDuringProposal,
+    /// All that a transaction reads at the tail is of one moment: a record that writes what it has read overtakes it. Of nodes; the simulator has replicas alone.
+    ReadOneMoment,
+    /// A transaction of a copy that was voided reads nothing on the next one. Of nodes, too.
+    ReadOneCopy,
 
     // ---- blocks -----------------------------------------------------------------------------------------------
     /// Space that a record gives out again rests no longer.
@@ -93,7 +97,7 @@ pub(crate) enum Step {
 
 #[cfg(test)]
 impl Step {
-    /// All of them.
+    /// All of a replica.
     pub(crate) const ALL: [Self; 36] = [
         Self::PersistBeforeForward,
         Self::TakeInOrder,

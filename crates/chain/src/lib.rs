@@ -17,7 +17,7 @@
 //! | `entries`, `writes` | a record as bytes: in the queue, and the ranges that it changes |
 //! | `image`, `blocks`, `size` | the heap's bytes, where there is room in it, and how long blocks are |
 //! | [`Driven`] | state machine and medium on one thread, for tests |
-//! | [`Node`], [`NodeTx`] | the same for many threads; the head's transactions: an engine of `tx` |
+//! | [`Node`], [`NodeTx`] | the same for many threads; the head's transactions, and the tail's, which only read: an engine of `tx` |
 //! | `process` | a node with TCP and etcd (feature `process`) |
 //! | `failpoints`, `rules`, `simulate` | for tests: each rule left out; each rule by itself; whole chains with all that goes wrong |
 //!

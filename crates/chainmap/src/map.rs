@@ -25,12 +25,20 @@ pub(crate) struct Maps {
 }
 
 impl Maps {
-    /// Those of the heap; made by the first transaction of all. `seed` is one that no stranger knows.
-    pub(crate) fn open<X: Transaction>(tx: &mut X, seed: u64) -> tx::Result<Self> {
+    /// Those of the heap; none if no change has made them.
+    pub(crate) fn find<X: Transaction>(tx: &X) -> tx::Result<Option<Self>> {
         let [keys, cells] = *tx.read(tx.root_cell())?;
-        if keys != 0 {
-            let [keys, cells] = [keys, cells].map(PPtr::<HashRoot>::from_raw);
-            return Ok(Self { keys: HashMap::open(tx, keys)?, cells: HashMap::open(tx, cells)? });
+        if keys == 0 {
+            return Ok(None);
+        }
+        let [keys, cells] = [keys, cells].map(PPtr::<HashRoot>::from_raw);
+        Ok(Some(Self { keys: HashMap::open(tx, keys)?, cells: HashMap::open(tx, cells)? }))
+    }
+
+    /// Those of the heap; made by the first change of all. `seed` is one that no stranger knows.
+    pub(crate) fn open<X: Transaction>(tx: &mut X, seed: u64) -> tx::Result<Self> {
+        if let Some(found) = Self::find(tx)? {
+            return Ok(found);
         }
         let options = HashMapOptions::new().capacity(PAIRS).seed(seed);
         let made = Self { keys: HashMap::create(tx, &options)?, cells: HashMap::create(tx, &options)? };

@@ -13,6 +13,9 @@ pub trait Member: Send + Sync + 'static {
 
     /// Which machine leads, and where clients reach it, as far as is known.
     fn leader(&self) -> Option<(u32, Option<String>)>;
+
+    /// The same of the tail, which answers what only reads.
+    fn tail(&self) -> Option<(u32, Option<String>)>;
 }
 
 impl Member for Process {
@@ -26,6 +29,10 @@ impl Member for Process {
 
     fn leader(&self) -> Option<(u32, Option<String>)> {
         Self::leader(self)
+    }
+
+    fn tail(&self) -> Option<(u32, Option<String>)> {
+        Self::tail(self)
     }
 }
 

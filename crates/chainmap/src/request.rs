@@ -56,6 +56,11 @@ pub(crate) type Wrong = String;
 pub(crate) const HELP: &str = "GET key | MGET key ... | SET key value | DEL key | INCRBY key n | TRANSFER from to amount | ONCE client number SET|DEL|INCRBY|TRANSFER ... | FORGET client | INFO | PING | AUTH password | QUIT";
 
 impl<'r> Request<'r> {
+    /// It changes nothing: the tail can answer it.
+    pub(crate) fn only_reads(&self) -> bool {
+        matches!(self, Self::Get { .. } | Self::GetAll { .. })
+    }
+
     pub(crate) fn parse(words: Arguments<'r>) -> Result<Self, Wrong> {
         let name = words.get(0).to_ascii_uppercase();
         let count = |wanted: usize| {

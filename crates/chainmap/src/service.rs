@@ -23,6 +23,8 @@ pub struct Counts {
     pub requests: u64,
     /// Told to ask elsewhere, or later.
     pub moved: u64,
+    /// Answered here while this was the tail, and not the head.
+    pub reads_at_tail: u64,
     /// Told that it is not known whether it happened.
     pub unknown: u64,
 }
@@ -73,9 +75,9 @@ impl<M: Member> Service<M> {
     #[must_use]
     pub fn counts(&self) -> Counts {
         let counters = &self.shared.counters;
-        let [requests, moved, unknown] =
-            [&counters.requests, &counters.moved, &counters.unknown].map(|counter| counter.load(Relaxed));
-        Counts { requests, moved, unknown }
+        let all = [&counters.requests, &counters.moved, &counters.reads_at_tail, &counters.unknown];
+        let [requests, moved, reads_at_tail, unknown] = all.map(|counter| counter.load(Relaxed));
+        Counts { requests, moved, reads_at_tail, unknown }
     }
 }
 

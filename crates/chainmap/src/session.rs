@@ -40,6 +40,8 @@ pub(crate) struct Counters {
     pub(crate) connections: AtomicU64,
     pub(crate) requests: AtomicU64,
     pub(crate) moved: AtomicU64,
+    /// Answered here, as the tail's.
+    pub(crate) reads_at_tail: AtomicU64,
     pub(crate) unknown: AtomicU64,
     pub(crate) failed: AtomicU64,
 }
@@ -178,9 +180,18 @@ const STRANGER: &str = "NOAUTH say AUTH and the password first";
 fn transact<M: Member>(shared: &Shared<M>, request: &Request<'_>) -> Vec<u8> {
     let policy = RetryPolicy::default().deadline(ATTEMPTS);
     let seed = shared.settings.seed;
-    match shared.member.node().transact_with(Strict, policy, |tx| carry_out(tx, request, seed)) {
-        Ok(bytes) => bytes,
-        Err(error) => refused(shared, &error),
+    // Only the tail runs it as one that only reads; whether it is that is known by the transaction alone.
+    let mut at_tail = false;
+    let carried_out = shared.member.node().transact_with(Strict, policy, |tx| {
+        at_tail = tx.only_reads();
+        carry_out(tx, request, seed)
+    });
+    match carried_out {
+        Ok(bytes) => {
+            shared.counters.reads_at_tail.fetch_add(u64::from(at_tail), Relaxed);
+            bytes
+        }
+        Err(error) => refused(shared, request, &error),
     }
 }
 
@@ -193,7 +204,7 @@ fn early<M: Member>(shared: &Shared<M>, request: &Request<'_>, stream: &mut TcpS
         Err::<(), tx::Error>(tx::Error::Aborted { reason: String::new() })
     });
     if !matches!(tried, Err(tx::Error::Aborted { .. })) {
-        said = tried.map_or_else(|error| refused(shared, &error), |()| Vec::new());
+        said = tried.map_or_else(|error| refused(shared, request, &error), |()| Vec::new());
     }
     say(shared, stream, &said)?;
     std::thread::sleep(EARLY);
@@ -202,19 +213,21 @@ fn early<M: Member>(shared: &Shared<M>, request: &Request<'_>, stream: &mut TcpS
 }
 
 fn carry_out(tx: &mut NodeTx<'_>, request: &Request<'_>, seed: u64) -> tx::Result<Vec<u8>> {
-    let maps = Maps::open(tx, seed)?;
     let mut reply = Reply::new();
     match request {
-        Request::Get { key } => reply.maybe(maps.get(tx, key)?.as_deref()),
+        Request::Get { key } => reply.maybe(get(tx, Maps::find(tx)?, key)?.as_deref()),
         Request::GetAll { keys } => {
+            let maps = Maps::find(tx)?;
             reply.array(keys.len());
             for key in keys {
-                reply.maybe(maps.get(tx, key)?.as_deref());
+                reply.maybe(get(tx, maps, key)?.as_deref());
             }
         }
-        Request::Change(change) => reply = maps.change(tx, change)?,
-        Request::Once { client, number, change } => return maps.once(tx, *client, *number, change),
-        Request::Forget { client } => reply.int(maps.forget(tx, *client)?),
+        Request::Change(change) => reply = Maps::open(tx, seed)?.change(tx, change)?,
+        Request::Once { client, number, change } => {
+            return Maps::open(tx, seed)?.once(tx, *client, *number, change);
+        }
+        Request::Forget { client } => reply.int(Maps::open(tx, seed)?.forget(tx, *client)?),
         // Answered before.
         Request::Info
         | Request::Ping
@@ -226,8 +239,13 @@ fn carry_out(tx: &mut NodeTx<'_>, request: &Request<'_>, seed: u64) -> tx::Resul
     Ok(reply.bytes().to_vec())
 }
 
+/// Before the first change no key has anything.
+fn get(tx: &NodeTx<'_>, maps: Option<Maps>, key: &[u8]) -> tx::Result<Option<Vec<u8>>> {
+    maps.map_or(Ok(None), |maps| maps.get(tx, key))
+}
+
 /// What is replied instead, and what to do next.
-fn refused<M: Member>(shared: &Shared<M>, error: &tx::Error) -> Vec<u8> {
+fn refused<M: Member>(shared: &Shared<M>, request: &Request<'_>, error: &tx::Error) -> Vec<u8> {
     let counters = &shared.counters;
     let own = match error {
         tx::Error::Engine { source, .. } => source.downcast_ref::<chain::Error>(),
@@ -236,7 +254,7 @@ fn refused<M: Member>(shared: &Shared<M>, error: &tx::Error) -> Vec<u8> {
     let text = match (own, error) {
         (Some(chain::Error::NotHead), _) => {
             counters.moved.fetch_add(1, Relaxed);
-            elsewhere(&shared.member)
+            elsewhere(&shared.member, request.only_reads())
         }
         (Some(chain::Error::Unknown { .. } | chain::Error::Stopped { .. }), _) => {
             counters.unknown.fetch_add(1, Relaxed);
@@ -262,9 +280,18 @@ fn refused<M: Member>(shared: &Shared<M>, error: &tx::Error) -> Vec<u8> {
     reply.bytes().to_vec()
 }
 
-fn elsewhere<M: Member>(member: &M) -> String {
-    let own = member.machine();
-    match member.leader() {
+/// What only reads is sent to the tail, and by a tail that cannot answer to the machine that leads: so nothing goes round.
+fn elsewhere<M: Member>(member: &M, only_reads: bool) -> String {
+    let (own, leader) = (member.machine(), member.leader());
+    let leads = leader.as_ref().is_some_and(|(machine, _)| *machine == own);
+    if only_reads
+        && !leads
+        && let Some((machine, Some(address))) = member.tail()
+        && machine != own
+    {
+        return format!("MOVED 0 {address} machine {machine} answers reads; nothing was read here, ask there");
+    }
+    match leader {
         Some((machine, Some(address))) if machine != own => {
             format!("MOVED 0 {address} machine {machine} leads; nothing has changed here, ask there")
         }
@@ -278,26 +305,37 @@ fn elsewhere<M: Member>(member: &M) -> String {
     }
 }
 
+fn role(status: &chain::Status) -> &'static str {
+    match (status.is_head(), status.is_tail()) {
+        (true, _) => "head",
+        (false, true) => "tail",
+        (false, false) => "replica",
+    }
+}
+
 /// As Redis has it: sections of `name:value`.
 fn info<M: Member>(shared: &Shared<M>) -> String {
     let (status, counters) = (shared.member.node().status(), &shared.counters);
     let view = status.view.as_ref();
     let members: Vec<String> =
         view.into_iter().flat_map(|view| &view.members).map(|id| id.machine.to_string()).collect();
-    let leader = shared.member.leader();
+    let (leader, tail) = (shared.member.leader(), shared.member.tail());
     let mut text = String::from("# Chain\r\n");
     let mut line = |name: &str, value: &dyn std::fmt::Display| {
         writeln!(text, "{name}:{value}\r").unwrap_or(()); // a String takes all
     };
     line("machine", &status.id.machine);
-    line("role", &if status.is_head() { "head" } else { "replica" });
+    line("role", &role(&status));
     line("stage", &format!("{:?}", status.stage).to_lowercase());
     line("leader", &leader.as_ref().map_or(0, |leader| leader.0));
     line("leader_address", &leader.and_then(|leader| leader.1).unwrap_or_default());
+    line("tail", &tail.as_ref().map_or(0, |tail| tail.0));
+    line("tail_address", &tail.and_then(|tail| tail.1).unwrap_or_default());
     line("view", &view.map_or(0, |view| view.id.0));
     line("members", &members.join(","));
     line("failures_wanted", &view.map_or(0, |view| view.f));
     line("has_lease", &u8::from(status.has_lease));
+    line("answers_reads", &u8::from(status.reads));
     line("transactions_last", &status.progress.last);
     line("transactions_executed", &status.progress.executed);
     line("transactions_acknowledged", &status.progress.acknowledged);
@@ -308,6 +346,7 @@ fn info<M: Member>(shared: &Shared<M>) -> String {
         ("connected_clients", &counters.connections),
         ("requests", &counters.requests),
         ("moved", &counters.moved),
+        ("reads_at_tail", &counters.reads_at_tail),
         ("unknown", &counters.unknown),
         ("failed", &counters.failed),
     ] {

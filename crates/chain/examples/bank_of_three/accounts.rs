@@ -49,7 +49,7 @@ pub fn transfer(node: &Node, client: usize, sequence: u64, from: usize, to: usiz
     node.transact_with(Strict, timeout, transfer)
 }
 
-/// What all accounts have, and the last request of each client.
+/// What all accounts have, and the last request of each client: at the head or at the tail.
 pub fn sums(node: &Node) -> tx::Result<(u64, [u64; CLIENTS])> {
     let sums = |tx: &mut chain::NodeTx<'_>| -> tx::Result<_> {
         let table = table(tx)?;

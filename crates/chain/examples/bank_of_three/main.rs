@@ -9,7 +9,7 @@
 //! cargo run -p cairn-chain --features process --example bank_of_three -- 3 /tmp/bank-3 127.0.0.1:7503 http://127.0.0.1:2379
 //! ```
 //!
-//! Each reads lines: `status`; `sums`; `transfer CLIENT REQUEST FROM TO`, whose request is a number that rises with each new one of the client, and is the same when it asks again. Kill one, and start it again.
+//! Each reads lines: `status`; `sums`, which the head answers, and the tail; at the head `transfer CLIENT REQUEST FROM TO`, whose request is a number that rises with each new one of the client, and is the same when it asks again. Kill one, and start it again.
 
 mod accounts;
 
@@ -44,8 +44,13 @@ fn answer(process: &Process, line: &str) -> Result<String, Box<dyn std::error::E
     Ok(match words[..] {
         ["status"] => {
             let status = process.node().status();
-            let role = if status.is_head() { "head" } else { "not the head" };
-            format!("{:?}, {role}, {:?}; the chain: {:?}", status.id, status.progress, process.view())
+            let role = match (status.is_head(), status.is_tail()) {
+                (true, _) => "head",
+                (false, true) => "tail",
+                (false, false) => "neither head nor tail",
+            };
+            let reads = if status.reads { "answers `sums`" } else { "does not answer `sums`" };
+            format!("{:?}, {role}, {reads}, {:?}; the chain: {:?}", status.id, status.progress, process.view())
         }
         ["sums"] => {
             let (sum, last) = sums(process.node())?;

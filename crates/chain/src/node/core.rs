@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::ticket::{Lost, Ticket};
+use crate::failpoints::{Failpoints, Step};
 use crate::{Command, Entry, Error, Event, Moment, Object, ReadId, Refusal, Replica, Result, TransactionId, ViewId};
 
 /// For the medium, or the outside.
@@ -39,7 +40,17 @@ impl Batch {
 #[derive(Debug)]
 struct Running {
     thread: usize,
+    /// Locked at the head, read at the tail.
     objects: BTreeSet<u64>,
+    at_tail: Option<AtTail>,
+}
+
+/// A transaction at the tail locks nothing, so that no record waits for it: a record that writes what it has read overtakes it, and it is run again.
+#[derive(Debug)]
+struct AtTail {
+    /// In which it began.
+    view: ViewId,
+    overtaken: bool,
 }
 
 #[derive(Debug)]
@@ -60,6 +71,7 @@ pub(crate) struct Core {
     /// Bytes of records in the medium's queue, and of those on their way there.
     queued: u64,
     on_the_way: u64,
+    failpoints: Failpoints,
 }
 
 /// What is to be done, and what is needed to say later that it is.
@@ -76,7 +88,7 @@ pub(crate) fn queue_bytes(entry: &Entry, bytes: u64) -> u64 {
 }
 
 impl Core {
-    pub(crate) fn new(replica: Replica, commands: Vec<Command>, queued: u64) -> Self {
+    pub(crate) fn new(replica: Replica, commands: Vec<Command>, queued: u64, failpoints: Failpoints) -> Self {
         Self {
             replica,
             epoch: commands.iter().filter(|command| matches!(command, Command::Void(_))).count() as u64,
@@ -90,6 +102,7 @@ impl Core {
             answer: None,
             queued,
             on_the_way: 0,
+            failpoints,
         }
     }
 
@@ -176,6 +189,10 @@ impl Core {
                 self.lose(Lost::Removed);
                 self.push(Work::Command(Command::Void(id)));
             }
+            Command::Execute(n) => {
+                self.overtake(n);
+                self.push(Work::Command(Command::Execute(n)));
+            }
             command => self.push(Work::Command(command)),
         }
     }
@@ -185,8 +202,15 @@ impl Core {
     pub(crate) fn begin(&mut self, thread: usize) -> TransactionId {
         self.next += 1;
         let transaction = TransactionId(self.next);
-        self.running.insert(transaction, Running { thread, objects: BTreeSet::new() });
+        let id = self.replica.id();
+        let tail = self.replica.serves().filter(|view| view.tail() == Some(id) && view.head() != Some(id));
+        let at_tail = tail.map(|view| AtTail { view: view.id, overtaken: false });
+        self.running.insert(transaction, Running { thread, objects: BTreeSet::new(), at_tail });
         transaction
+    }
+
+    pub(crate) fn is_at_tail(&self, transaction: TransactionId) -> bool {
+        self.running.get(&transaction).is_some_and(|running| running.at_tail.is_some())
     }
 
     /// The view in which blocks may be given to transactions.
@@ -202,6 +226,9 @@ impl Core {
 
     pub(crate) fn lock(&mut self, now: Moment, of: TransactionId, object: u64, write: bool) -> tx::Result<()> {
         self.check_runs()?;
+        if self.is_at_tail(of) {
+            return if write { Err(Error::NotHead.into()) } else { self.see(now, of, object) };
+        }
         let (reads, writes) = if write { (vec![], vec![Object(object)]) } else { (vec![Object(object)], vec![]) };
         match self.step(now, Event::Lock { transaction: of, slot: 0, reads, writes }) {
             Some(Answer::Yes) => {
@@ -248,13 +275,68 @@ impl Core {
         }
     }
 
-    /// What a transaction has locked and read was so, as clients may see it: the lease still holds.
-    pub(crate) fn has_read(&mut self, now: Moment, objects: Vec<Object>) -> Result<()> {
+    // ---- reads ------------------------------------------------------------------------------------------------
+
+    /// At the tail: from now on until [`check_seen`](Self::check_seen) a record that writes the object is noticed. It is copied in between.
+    fn see(&mut self, now: Moment, of: TransactionId, object: u64) -> tx::Result<()> {
+        self.check_seen(of, object)?;
+        self.read(now, vec![Object(object)]).map_err(|why| crate::error::refused(why, object))?;
+        if let Some(running) = self.running.get_mut(&of) {
+            running.objects.insert(object);
+        }
+        Ok(())
+    }
+
+    /// Record `n` is about to be executed: no transaction sees what was before it together with what is behind it.
+    fn overtake(&mut self, n: u64) {
+        let objects = self.replica.objects_of(n);
+        for running in self.running.values_mut() {
+            if let Some(at_tail) = &mut running.at_tail {
+                at_tail.overtaken |= objects.iter().any(|object| running.objects.contains(&object.0));
+            }
+        }
+    }
+
+    /// All that a transaction at the tail has read is as it is now. At the head locks see to that.
+    pub(crate) fn check_seen(&self, of: TransactionId, offset: u64) -> tx::Result<()> {
+        let Some(at_tail) = self.running.get(&of).and_then(|running| running.at_tail.as_ref()) else { return Ok(()) };
+        // In another view it may be the head, whose transactions are executed in another way.
+        let is_same = self.replica.serves().is_some_and(|view| view.id == at_tail.view);
+        let overtaken = at_tail.overtaken && !self.failpoints.skips(Step::ReadOneMoment);
+        if is_same && !overtaken { Ok(()) } else { Err(tx::Error::Conflict { offset }) }
+    }
+
+    /// What a transaction on this copy has read is so, as clients may see it: the lease still holds.
+    pub(crate) fn has_read(
+        &mut self,
+        now: Moment,
+        of: TransactionId,
+        epoch: u64,
+        objects: Vec<Object>,
+    ) -> tx::Result<()> {
         self.check_runs()?;
+        let offset = objects.first().map_or(0, |object| object.0);
+        // The next copy of this machine may be the tail's.
+        if self.epoch != epoch && !self.failpoints.skips(Step::ReadOneCopy) {
+            return Err(Error::NotHead.into());
+        }
+        self.check_seen(of, offset)?;
+        if self.failpoints.skips(Step::LeaseAfterReading) {
+            return Ok(());
+        }
+        self.read(now, objects).map_err(|why| crate::error::refused(why, offset))
+    }
+
+    /// Both events of a read, with nothing in between: what is read was copied before, or is noticed if it changes.
+    fn read(&mut self, now: Moment, objects: Vec<Object>) -> Result<(), Refusal> {
         self.next += 1;
         let read = ReadId(self.next);
         let begun = self.step(now, Event::Read { read, objects });
-        let ended = (begun == Some(Answer::Yes)).then(|| self.step(now, Event::HasRead(read)));
-        if ended == Some(Some(Answer::Yes)) { Ok(()) } else { Err(Error::NotHead) }
+        let answer = if begun == Some(Answer::Yes) { self.step(now, Event::HasRead(read)) } else { begun };
+        match answer {
+            Some(Answer::Yes) => Ok(()),
+            Some(Answer::No(why)) => Err(why),
+            None => Err(Refusal::NotHere),
+        }
     }
 }

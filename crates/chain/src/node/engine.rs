@@ -1,4 +1,4 @@
-//! The head as an engine: any structure works on it.
+//! The head as an engine, and the tail as one for transactions that only read: any structure works on it.
 
 use tx::{Engine, Isolation};
 
@@ -16,12 +16,16 @@ impl Engine for Node {
         Isolation::Strict
     }
 
+    /// A transaction of the head; at a tail that is not the head one that only reads: it sees what transactions that are acknowledged have left, and perhaps later ones, all at one moment, which is between its
+    /// begin and the end of its commit.
+    ///
     /// # Errors
-    /// [`Error::Stopped`](crate::Error::Stopped). That this is not the head is said by the first access.
+    /// [`Error::Stopped`](crate::Error::Stopped). That this replica is neither, or has no lease, is said by the first access, and that the tail changes nothing by the first access that would
+    /// ([`Error::NotHead`](crate::Error::NotHead)).
     fn begin(&self, _: Isolation) -> tx::Result<NodeTx<'_>> {
         let mut core = self.core.lock();
         core.check_runs()?;
         let (transaction, epoch) = (core.begin(pmem::thread_number()), core.epoch());
-        Ok(NodeTx::new(self, transaction, epoch))
+        Ok(NodeTx::new(self, transaction, epoch, core.is_at_tail(transaction)))
     }
 }

@@ -9,7 +9,7 @@ mod ticket;
 mod transaction;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use parking_lot::Condvar;
@@ -18,6 +18,7 @@ use pmem::sync::Mutex;
 use self::core::{Core, Work};
 pub use self::ticket::Ticket;
 pub use self::transaction::NodeTx;
+use crate::failpoints::Failpoints;
 use crate::image::{Image, check, check_copy};
 use crate::{
     Body, Command, Event, Found, Medium, Message, Mode, Moment, Object, Progress, Record, Replica, ReplicaId, Result,
@@ -57,6 +58,8 @@ pub struct Node {
     record_max: u64,
     /// The thread that commits drives.
     alone: bool,
+    /// In place of the machine's clock.
+    fixed: Option<AtomicU64>,
     timeout: Duration,
 }
 
@@ -73,7 +76,8 @@ impl Node {
     /// Those of the medium.
     pub fn alone(medium: Medium, found: Found) -> Result<Self> {
         let id = found.id;
-        let node = Self::new(medium, found, Arc::new(NoOutside), true);
+        let fixed = Some(AtomicU64::new(1));
+        let node = Self { alone: true, fixed, ..Self::new(medium, found, Arc::new(NoOutside), Failpoints::default()) };
         node.pump(false);
         let view = View { id: ViewId(1), members: vec![id], f: 0, mode: Mode::Values };
         for event in [Event::View(view), Event::Lease { id, until: Moment(u64::MAX) }, Event::LeasesEnded(ViewId(1))] {
@@ -86,16 +90,16 @@ impl Node {
 
     /// A member, or one to be. [`Node::drive`] is to be run by a thread.
     pub fn start(medium: Medium, found: Found, outside: Arc<dyn Outside>) -> Self {
-        Self::new(medium, found, outside, false)
+        Self::new(medium, found, outside, Failpoints::default())
     }
 
-    fn new(medium: Medium, found: Found, outside: Arc<dyn Outside>, alone: bool) -> Self {
+    fn new(medium: Medium, found: Found, outside: Arc<dyn Outside>, failpoints: Failpoints) -> Self {
         let image = Arc::clone(medium.image());
         let capacity = image.lock().capacity();
         let (queue_max, record_max, queued) = (medium.queue_max(), medium.record_max(), medium.queued());
-        let (replica, commands) = Replica::start(found);
+        let (replica, commands) = Replica::start_without(found, failpoints);
         Self {
-            core: Mutex::new(Core::new(replica, commands, queued)),
+            core: Mutex::new(Core::new(replica, commands, queued, failpoints)),
             medium: Mutex::new(medium),
             image,
             outside,
@@ -104,7 +108,8 @@ impl Node {
             capacity,
             queue_max,
             record_max,
-            alone,
+            alone: false,
+            fixed: None,
             timeout: Duration::from_secs(10),
         }
     }
@@ -166,7 +171,7 @@ impl Node {
     }
 
     fn now(&self) -> Moment {
-        if self.alone { Moment(1) } else { crate::clock::now() }
+        self.fixed.as_ref().map_or_else(crate::clock::now, |fixed| Moment(fixed.load(Relaxed)))
     }
 
     // ---- what is done -----------------------------------------------------------------------------------------
@@ -201,30 +206,31 @@ impl Node {
     pub(crate) fn pump(&self, tick: bool) {
         let mut medium = self.medium.lock();
         let mut tick = tick;
-        loop {
-            let batch = self.core.lock().take_work();
-            let (bytes, mut epoch, idle) = (batch.bytes(), batch.epoch, batch.work.is_empty());
-            let mut events = Vec::new();
-            let mut each = batch.work.into_iter();
-            let done =
-                each.try_for_each(|work| self.carry_out(&mut medium, work, &mut epoch, &mut events)).and_then(|()| {
-                    if medium.wants_barrier() || tick && medium.has_note() {
-                        events.extend(medium.barrier()?);
-                    }
-                    Ok(())
-                });
+        while self.batch(&mut medium, tick) {
             tick = false;
-            let mut core = self.core.lock();
-            if let Err(error) = done {
-                tracing::error!(%error, "the replica stops");
-                core.stop(&error.to_string());
-                return;
-            }
-            let nothing = idle && events.is_empty();
-            if !core.happened(self.now(), epoch, bytes, medium.queued(), events) || nothing {
-                return;
-            }
         }
+    }
+
+    /// Carries out what is to be done now, with one barrier at most. False: nothing was, or it has stopped.
+    fn batch(&self, medium: &mut Medium, tick: bool) -> bool {
+        let batch = self.core.lock().take_work();
+        let (bytes, mut epoch, idle) = (batch.bytes(), batch.epoch, batch.work.is_empty());
+        let mut events = Vec::new();
+        let mut each = batch.work.into_iter();
+        let done = each.try_for_each(|work| self.carry_out(medium, work, &mut epoch, &mut events)).and_then(|()| {
+            if medium.wants_barrier() || tick && medium.has_note() {
+                events.extend(medium.barrier()?);
+            }
+            Ok(())
+        });
+        let mut core = self.core.lock();
+        if let Err(error) = done {
+            tracing::error!(%error, "the replica stops");
+            core.stop(&error.to_string());
+            return false;
+        }
+        let nothing = idle && events.is_empty();
+        core.happened(self.now(), epoch, bytes, medium.queued(), events) && !nothing
     }
 
     fn carry_out(&self, medium: &mut Medium, work: Work, epoch: &mut u64, events: &mut Vec<Event>) -> Result<()> {
@@ -273,6 +279,7 @@ impl Node {
             view,
             progress: replica.progress(),
             has_lease: replica.holds_lease(self.now()),
+            reads: replica.answers_reads(self.now()),
             joiner: replica.joiner(),
             stopped: core.stopped.clone(),
         }
@@ -320,8 +327,10 @@ pub struct Status {
     pub view: Option<View>,
     /// How far it is.
     pub progress: Progress,
-    /// It may answer readers now, and at the head admit transactions.
+    /// It has one now; a head with a lease admits transactions.
     pub has_lease: bool,
+    /// It answers readers now: the head, or the tail.
+    pub reads: bool,
     /// At the tail: the replica that joins behind it.
     pub joiner: Option<ReplicaId>,
     /// Why it does nothing any more.
@@ -333,6 +342,43 @@ impl Status {
     #[must_use]
     pub fn is_head(&self) -> bool {
         self.view.as_ref().is_some_and(|view| view.head() == Some(self.id))
+    }
+
+    /// True at the tail; of a chain of one that is the head, too.
+    #[must_use]
+    pub fn is_tail(&self) -> bool {
+        self.view.as_ref().is_some_and(|view| view.tail() == Some(self.id))
+    }
+}
+
+#[cfg(test)]
+impl Node {
+    /// Without a rule, and by a clock of the test's.
+    pub(crate) fn start_without(
+        medium: Medium,
+        found: Found,
+        outside: Arc<dyn Outside>,
+        failpoints: Failpoints,
+    ) -> Self {
+        Self { fixed: Some(AtomicU64::new(1)), ..Self::new(medium, found, outside, failpoints) }
+    }
+
+    pub(crate) fn set_now(&self, now: Moment) {
+        self.fixed.as_ref().unwrap().store(now.0, Relaxed);
+    }
+
+    /// A part of [`pump`](Self::pump): through the next barrier.
+    pub(crate) fn pump_once(&self) {
+        self.batch(&mut self.medium.lock(), false);
+    }
+
+    /// The image, as a joiner gets it.
+    pub(crate) fn copy(&self) -> Vec<u8> {
+        self.image.lock().copy(0).unwrap().0
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.core.lock().work.is_empty()
     }
 }
 

@@ -1,7 +1,10 @@
-//! A transaction of the head.
+//! A transaction of the head, or one that only reads, at the tail.
 //!
 //! It locks what it looks at, in the state machine, and works on copies in DRAM. Its changes are its record; nothing of it is on the medium, or in the heap, before the record is. So an abort
 //! leaves nothing behind, and the head needs no backup, as the other members.
+//!
+//! At the tail it locks nothing, sends nothing and waits for nothing: a record that writes what it has read overtakes it, and it has a conflict at its next access, or at its commit. So what it has read is
+//! always of one moment, and a commit says that this moment was before the lease ended.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -25,6 +28,7 @@ pub struct NodeTx<'n> {
     transaction: TransactionId,
     /// Of the copy that it began on.
     epoch: u64,
+    at_tail: bool,
     /// By first byte. Entries stay where they are while the transaction is borrowed.
     locals: FrozenBTreeMap<u64, Box<Local>>,
     /// Blocks of its own: length by first byte.
@@ -56,11 +60,12 @@ fn bad(ptr: PPtr<u8>, why: &'static str) -> tx::Error {
 }
 
 impl<'n> NodeTx<'n> {
-    pub(super) fn new(node: &'n Node, transaction: TransactionId, epoch: u64) -> Self {
+    pub(super) fn new(node: &'n Node, transaction: TransactionId, epoch: u64, at_tail: bool) -> Self {
         Self {
             node,
             transaction,
             epoch,
+            at_tail,
             locals: FrozenBTreeMap::new(),
             made: RefCell::default(),
             doom: RefCell::default(),
@@ -103,12 +108,13 @@ impl<'n> NodeTx<'n> {
         }
     }
 
-    /// What the transaction looks for is not there: the pointer is bad, or the copy that it was read from has been voided since, and this is another one.
+    /// What the transaction looks for is not there: the pointer is bad, or what it was read from is no more: a record has overtaken the transaction, or the copy was voided, and this is another one.
     fn missing(&self, ptr: PPtr<u8>, why: &'static str) -> tx::Error {
-        if self.node.core.lock().epoch() == self.epoch {
-            bad(ptr, why)
-        } else {
-            refused(Refusal::NotHere, ptr.offset())
+        let core = self.node.core.lock();
+        match core.check_seen(self.transaction, ptr.offset()) {
+            Err(error) => error,
+            Ok(()) if core.epoch() == self.epoch => bad(ptr, why),
+            Ok(()) => refused(Refusal::NotHere, ptr.offset()),
         }
     }
 
@@ -128,7 +134,7 @@ impl<'n> NodeTx<'n> {
         Ok((Part { start, at: (ptr.offset() - start) as usize, len: len as usize }, local))
     }
 
-    /// The object as it is, under a lock.
+    /// The object as it is: under a lock, or, at the tail, of one moment with all that was read before.
     fn see(&self, start: u64, room: u64, ptr: PPtr<u8>) -> tx::Result<Local> {
         self.lock(start, false)?;
         let data = {
@@ -143,9 +149,12 @@ impl<'n> NodeTx<'n> {
             data
         };
         // The copy may have been voided, and what was read be half of another.
-        if self.node.core.lock().epoch() != self.epoch {
+        let core = self.node.core.lock();
+        if core.epoch() != self.epoch {
             return Err(refused(Refusal::NotHere, start));
         }
+        core.check_seen(self.transaction, start)?;
+        drop(core);
         Ok(Local { data, made: false, writes: Cell::new(false), dirty: Vec::new(), freed: false })
     }
 
@@ -193,7 +202,8 @@ impl<'n> NodeTx<'n> {
         // Held while space is taken: a copy that is voided now has other blocks.
         let core = self.node.core.lock();
         if core.epoch() != self.epoch || core.allocates_in().is_none() {
-            return Err(refused(if core.replica.serves().is_some() { Refusal::Pending } else { Refusal::NotHere }, 0));
+            let later = core.replica.serves().is_some() && !self.at_tail;
+            return Err(refused(if later { Refusal::Pending } else { Refusal::NotHere }, 0));
         }
         let reserved = self.node.image.lock().blocks.reserve(len, align);
         reserved.ok_or_else(|| pmem::Error::HeapFull { bytes: len }.into())
@@ -220,6 +230,12 @@ impl<'n> NodeTx<'n> {
         self.find_to_write(ptr, 0)?;
         self.local_mut(part.start)?.freed = true;
         Ok(())
+    }
+
+    /// True at the tail: it changes nothing.
+    #[must_use]
+    pub fn only_reads(&self) -> bool {
+        self.at_tail
     }
 
     // ---- the end ----------------------------------------------------------------------------------------------
@@ -275,7 +291,7 @@ impl<'n> NodeTx<'n> {
         }
         if writes.len() == 0 {
             if !read.is_empty() || written > 0 {
-                node.core.lock().has_read(now, read)?;
+                node.core.lock().has_read(now, self.transaction, self.epoch, read)?;
             }
             return Ok(None);
         }

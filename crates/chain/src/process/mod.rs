@@ -12,6 +12,8 @@
 //!     std::thread::sleep(std::time::Duration::from_millis(50));
 //! }
 //! process.node().transact(Strict, |tx| tx.write(tx.root_cell()).map(|cell| cell[0] += 1))?; // on every member
+//! let count = process.node().transact(Strict, |tx| tx.read(tx.root_cell()).map(|cell| cell[0]))?; // the tail runs this, too
+//! # let _ = count;
 //! # Ok(()) }
 //! ```
 //!
@@ -199,7 +201,7 @@ impl Process {
         Ok(())
     }
 
-    /// The replica: at the head, an engine.
+    /// The replica: at the head, an engine; at the tail, one for transactions that only read.
     #[must_use]
     pub fn node(&self) -> &Node {
         &self.node
@@ -221,9 +223,19 @@ impl Process {
     /// Which machine leads, and where clients reach it, if that is known: it may be this one.
     #[must_use]
     pub fn leader(&self) -> Option<(u32, Option<String>)> {
+        self.member(View::head)
+    }
+
+    /// Which machine is the tail, where transactions that only read are run, too, and where clients reach it, if that is known: it may be this one.
+    #[must_use]
+    pub fn tail(&self) -> Option<(u32, Option<String>)> {
+        self.member(View::tail)
+    }
+
+    fn member(&self, which: impl Fn(&View) -> Option<crate::ReplicaId>) -> Option<(u32, Option<String>)> {
         let known = self.known.lock();
-        let head = known.text.as_ref()?.view().head()?.machine;
-        Some((head, known.machines.get(&head).and_then(|member| member.serves.clone())))
+        let machine = which(&known.text.as_ref()?.view())?.machine;
+        Some((machine, known.machines.get(&machine).and_then(|member| member.serves.clone())))
     }
 
     /// Nothing while it runs.

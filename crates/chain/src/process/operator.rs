@@ -351,6 +351,7 @@ mod tests {
             executed: 1,
             acknowledged: 1,
             has_lease: true,
+            reads: true,
             joiner: None,
             stopped: None,
         };

@@ -31,6 +31,9 @@ pub struct Report {
     pub acknowledged: u64,
     /// Its lease holds.
     pub has_lease: bool,
+    /// It answers readers now; false of an earlier version.
+    #[serde(default)]
+    pub reads: bool,
     /// Which machine joins behind it.
     pub joiner: Option<u32>,
     /// Why it does nothing any more.
@@ -48,6 +51,7 @@ impl Report {
             executed: status.progress.executed,
             acknowledged: status.progress.acknowledged,
             has_lease: status.has_lease,
+            reads: status.reads,
             joiner: status.joiner.map(|id| id.machine),
             stopped: status.stopped.clone(),
         }

@@ -267,6 +267,11 @@ impl Replica {
         now < self.lease
     }
 
+    /// What a record of the queue writes.
+    pub(crate) fn objects_of(&self, n: u64) -> &[Object] {
+        self.queue.entry(n).map_or(&[], |entry| &entry.objects)
+    }
+
     /// Through which number records are in the queue, executed, acknowledged, and retired.
     #[must_use]
     pub fn progress(&self) -> Progress {

@@ -5,9 +5,15 @@
 
 use super::{Reading, Replica};
 use crate::failpoints::Step;
-use crate::{Command, Object, ReadId, Refusal};
+use crate::{Command, Moment, Object, ReadId, Refusal};
 
 impl Replica {
+    /// True if it would answer readers at this moment: the head, or a tail that nothing earlier can contradict, under a lease.
+    #[must_use]
+    pub fn answers_reads(&self, now: Moment) -> bool {
+        self.holds_lease(now) && (self.is_head() || self.is_tail() && self.can_read_at_tail())
+    }
+
     pub(super) fn read(&mut self, read: ReadId, objects: Vec<Object>) {
         let refusal = self.refuses_read(&objects);
         let Some(view) = self.serves().map(|view| view.id) else {

@@ -1,7 +1,8 @@
 //! Each rule of the protocol by itself: what one replica does in the situation that the rule is about, and that it does otherwise without the rule. What comes of that is for
-//! `simulate` to show.
+//! `simulate` to show. Those about readers at the tail once more (`nodes`) as a transaction of a node meets them.
 
 mod head;
+mod nodes;
 mod reads;
 mod records;
 mod starts;
@@ -22,7 +23,7 @@ pub(super) const C: ReplicaId = ReplicaId { machine: 2, incarnation: 0 };
 pub(super) const J: ReplicaId = ReplicaId { machine: 3, incarnation: 1 };
 pub(super) const X: Object = Object(1);
 pub(super) const Y: Object = Object(2);
-const LEASE: Moment = Moment(1000);
+pub(super) const LEASE: Moment = Moment(1000);
 
 pub(super) fn view(id: u64, members: &[ReplicaId]) -> View {
     View { id: ViewId(id), members: members.to_vec(), f: 3, mode: Mode::Values }

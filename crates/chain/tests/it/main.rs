@@ -14,3 +14,4 @@ mod fixture;
 mod left;
 mod media;
 mod processes;
+mod tail;

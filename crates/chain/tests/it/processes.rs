@@ -163,10 +163,7 @@ impl Machines {
 
     /// Through which request of each client the bank has all; it has lost no money.
     fn check(&self) -> Vec<u64> {
-        let said = self.ask_head("sums");
-        let (sum, last) = said.split_once(' ').unwrap();
-        assert_eq!(sum.parse::<u64>().unwrap(), START * ACCOUNTS as u64, "{said}");
-        last.trim_matches(['[', ']']).split(", ").map(|last| last.parse().unwrap()).collect()
+        last_requests(&self.ask_head("sums"))
     }
 
     /// All three are members, and have the same heap.
@@ -180,7 +177,18 @@ impl Machines {
         });
         let heaps: Vec<_> = (0..3).map(|at| self.ask(at, "heap").unwrap()).collect();
         assert!(heaps.iter().all(|heap| *heap == heaps[0]), "{heaps:?}");
+        eventually("head and tail answer readers, and the middle one does not", || {
+            let said: Vec<String> = (0..3).filter_map(|at| self.ask(at, "sums")).collect();
+            said.len() == 2 && said[0] == said[1]
+        });
     }
+}
+
+/// Of each client, in a reply to `sums`, which has all the money.
+fn last_requests(said: &str) -> Vec<u64> {
+    let (sum, last) = said.split_once(' ').unwrap();
+    assert_eq!(sum.parse::<u64>().unwrap(), START * ACCOUNTS as u64, "{said}");
+    last.trim_matches(['[', ']']).split(", ").map(|last| last.parse().unwrap()).collect()
 }
 
 impl Drop for Machines {
@@ -198,8 +206,8 @@ fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Clients ask until they are answered, each request by its number, while `disturb` does what it does. Then no money is lost, and what was acknowledged is there, and nothing more; replies to one
-/// request are the same.
+/// Clients ask until they are answered, each request by its number, while `disturb` does what it does, and a reader asks each machine. Then no money is lost, and what was acknowledged is there, and nothing more;
+/// replies to one request are the same; and whichever machine answers the reader, it has what was acknowledged before.
 fn under_load(machines: &Machines, disturb: impl FnOnce(&dyn Fn(u64))) {
     let (stop, done) = (AtomicBool::new(false), [const { AtomicU64::new(0) }; CLIENTS]);
     std::thread::scope(|threads| {
@@ -220,6 +228,19 @@ fn under_load(machines: &Machines, disturb: impl FnOnce(&dyn Fn(u64))) {
                 }
             });
         }
+        let (stops, acknowledged) = (&stop, &done);
+        threads.spawn(move || {
+            for at in (0..3).cycle() {
+                if stops.load(SeqCst) {
+                    return;
+                }
+                let before: Vec<u64> = acknowledged.iter().map(|done| done.load(SeqCst)).collect();
+                let Some(said) = machines.ask(at, "sums") else { continue };
+                let last = last_requests(&said);
+                let is_new = last.iter().zip(&before).all(|(last, before)| last >= before);
+                assert!(is_new, "machine {at} is stale: {last:?}, and {before:?} was acknowledged");
+            }
+        });
         let more = |count: u64| {
             let before: Vec<u64> = done.iter().map(|done| done.load(SeqCst)).collect();
             let goes_on = || done.iter().zip(&before).all(|(done, before)| done.load(SeqCst) >= before + count);

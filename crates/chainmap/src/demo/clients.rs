@@ -19,6 +19,8 @@ const PAUSE: Duration = Duration::from_millis(10);
 const TWICE: u64 = 5;
 /// Between two looks at all accounts.
 const SUMS: Duration = Duration::from_millis(50);
+/// After so many a look asks again which machine leads, and which is the tail.
+const AIM: u64 = 8;
 /// The client that makes the accounts.
 const MAKER: u64 = 1 << 40;
 /// Violations that are told.
@@ -34,6 +36,13 @@ pub(super) struct Asker {
 impl Asker {
     pub(super) fn new(addresses: Vec<String>) -> Self {
         Self { addresses, at: 0, connection: None }
+    }
+
+    /// Goes on at this machine; what it does not answer, another one does.
+    pub(super) fn go_to(&mut self, at: usize) {
+        if self.at != at {
+            (self.at, self.connection) = (at, None);
+        }
     }
 
     /// Asks until there is an answer; why not, if none comes in time, or it is an error that stays.
@@ -165,7 +174,9 @@ impl Load {
         for (client, done) in (1..).zip(&self.done) {
             threads.spawn(move || self.work(client, done));
         }
-        threads.spawn(move || self.look());
+        for at_tail in [false, true] {
+            threads.spawn(move || self.look(at_tail));
+        }
     }
 
     /// A request that is under way is asked to its end: it is known of each whether it happened.
@@ -199,10 +210,19 @@ impl Load {
         said.map_err(|why| self.wrong(why)).ok()
     }
 
-    /// At each moment all the money is there.
-    fn look(&self) {
+    /// At each moment all the money is there: at the machine that leads, and at the tail.
+    fn look(&self, at_tail: bool) {
         let mut asker = Asker::new(self.addresses.clone());
-        while !self.ends.load(SeqCst) && !self.is_wrong() {
+        for looks in 0.. {
+            if self.ends.load(SeqCst) || self.is_wrong() {
+                return;
+            }
+            if looks % AIM == 0
+                && let Some(members) = asker.members()
+                && let Some(at) = if at_tail { members.last() } else { members.first() }
+            {
+                asker.go_to(*at);
+            }
             match asker.balances(ACCOUNTS, &mut || self.ends.load(SeqCst)) {
                 Ok(found) if found.iter().sum::<i64>() == BEGINNING * ACCOUNTS as i64 => {
                     self.sums.fetch_add(1, SeqCst);

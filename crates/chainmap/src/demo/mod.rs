@@ -108,7 +108,7 @@ pub struct Summary {
     pub acknowledged: u64,
     /// Requests that were asked again, and had the same reply.
     pub repeated: u64,
-    /// Looks at all accounts at once, which had all the money.
+    /// Looks at all accounts at once, at the machine that leads and at the tail, which had all the money.
     pub sums: u64,
     /// Machines whose copy was held against what was acknowledged.
     pub copies: usize,
@@ -263,6 +263,8 @@ impl Run<'_> {
             let order = self.await_members(left)?;
             (self.tell)(&format!("machine {} leads: its copy is held against what was acknowledged", order[0] + 1));
             let mut asker = Asker::new(self.machines.addresses());
+            // The tail would answer, too, from another copy.
+            asker.go_to(order[0]);
             let found = asker.balances(ACCOUNTS, &mut || self.stop.load(Relaxed));
             match found {
                 Ok(found) => self.summary.violations.extend(bank::differences(order[0] + 1, &expected, &found)),

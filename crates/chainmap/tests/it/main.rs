@@ -26,6 +26,10 @@ impl Member for Alone {
     fn leader(&self) -> Option<(u32, Option<String>)> {
         Some((1, None))
     }
+
+    fn tail(&self) -> Option<(u32, Option<String>)> {
+        self.leader()
+    }
 }
 
 fn serve(dir: &TempDir, capacity: u64) -> Service<Alone> {

@@ -36,7 +36,8 @@ pub struct ChainAt {
 
 /// Serve a map of keys and values that several machines have, as one of them
 ///
-/// The first machine of the chain leads: it answers clients of Redis' protocol, and a reply to a change is sent when every member has it. Others say which one leads (MOVED). When a member is
+/// The first machine of the chain leads: it answers clients of Redis' protocol, and a reply to a change is sent when every member has it. The last one, the tail, answers GET and MGET, too: it has what every
+/// member has, so a read there is as new as one at the machine that leads, and takes nothing from it. All others say where to ask (MOVED): a change at the machine that leads, a read at the tail. When a member is
 /// gone, the chain goes on without it as soon as its lease has ended; one that comes back joins by itself, with all that happened meanwhile. SIGTERM and SIGINT end it; the others go on at once.
 ///
 /// Requests: GET, MGET (all at one moment), SET, DEL, INCRBY, TRANSFER FROM TO AMOUNT, PING, INFO. A change that follows ONCE CLIENT NUMBER is carried out once, however often it is asked, with the same
@@ -44,7 +45,7 @@ pub struct ChainAt {
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\
 Replies that are errors say what to do:
-  MOVED 0 ADDRESS ...   that machine leads: ask there
+  MOVED 0 ADDRESS ...   ask there: that machine leads, or, of GET and MGET, answers reads
   TRYAGAIN ...          nothing has changed: ask again
   UNKNOWN ...           it may have happened or not: ask again with ONCE, at the machine that leads
   STALE, INSUFFICIENT, FULL, ERR ...
@@ -112,7 +113,7 @@ pub struct ServeChain {
     pub plant_early: bool,
 }
 
-/// Show the members of a chain in their order, how far each is, and what the loss of each would mean
+/// Show the members of a chain in their order, how far each is, which of them answer reads, and what the loss of each would mean
 ///
 /// Changes nothing, and disturbs no machine.
 #[derive(Debug, ClapArgs)]
@@ -191,7 +192,7 @@ pub struct RemoveFromChain {
 
 /// Kill each machine of a chain of three, while clients transfer money, and show that nothing is lost
 ///
-/// Starts an etcd and three processes on this machine. Clients number their transfers and ask until they are answered; head, middle, tail and all three are killed in turn with SIGKILL, and
+/// Starts an etcd and three processes on this machine. Clients number their transfers and ask until they are answered, others look at all accounts, at the head and at the tail; head, middle, tail and all three are killed in turn with SIGKILL, and
 /// started again. At the end each machine leads in turn, and what its copy has is held against what was acknowledged.
 #[derive(Debug, ClapArgs)]
 #[command(after_help = "\

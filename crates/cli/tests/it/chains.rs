@@ -2,14 +2,17 @@
 
 mod demo;
 mod serve;
+mod tail;
 
 use std::fs::{self, File};
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Command, Output};
+use std::sync::Arc;
 
 use rustix::process::Signal;
 use tempfile::TempDir;
+use testnet::Net;
 
 use super::replicated::cluster::{Proc, secret};
 use super::{Run, eventually};
@@ -18,6 +21,8 @@ use crate::witness::Connection;
 
 /// Machines that have a place; the first three are those that the chain begins with.
 const PLACES: usize = 5;
+/// Hosts of a network: etcd is on the first one, machine N on host N, and clients and operators are on this one.
+const CLIENTS: usize = 4;
 
 /// Machines of one chain, numbered from 1.
 pub struct Chains {
@@ -26,22 +31,33 @@ pub struct Chains {
     /// For other machines, and for clients.
     ports: Vec<(u16, u16)>,
     running: Vec<Option<Proc>>,
+    net: Option<Arc<Net>>,
 }
 
 impl Chains {
     pub fn new() -> Self {
+        Self::with(None)
+    }
+
+    /// Three machines at most, if there is a network.
+    fn with(net: Option<Arc<Net>>) -> Self {
         let taken: Vec<_> = (0..2 * PLACES).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
         let port = |at: usize| taken[at].local_addr().unwrap().port();
         let ports = (0..PLACES).map(|at| (port(2 * at), port(2 * at + 1))).collect();
         drop(taken);
         let dir = tempfile::tempdir_in("/dev/shm").unwrap();
         secret(&dir.path().join("secret"), 0o600);
-        Self { dir, etcd: Etcd::start(1), ports, running: (0..PLACES).map(|_| None).collect() }
+        let etcd = net.as_ref().map_or_else(|| Etcd::start(1), |net| Etcd::start_on(net, 1));
+        Self { dir, etcd, ports, running: (0..PLACES).map(|_| None).collect(), net }
     }
 
     /// The first three, at work.
     fn started() -> Self {
-        let mut chains = Self::new();
+        Self::started_with(None)
+    }
+
+    fn started_with(net: Option<Arc<Net>>) -> Self {
+        let mut chains = Self::with(net);
         (1..=3).for_each(|machine| chains.start(machine, "--first-members 1,2,3"));
         chains.await_well();
         chains
@@ -63,22 +79,36 @@ impl Chains {
         let (listen, clients) = self.ports[machine - 1];
         let usual = |name: &str, usual| if more.contains(name) { "" } else { usual };
         let (size, ttl) = (usual("--size", "--size 9M"), usual("--ttl", "--ttl 1"));
+        let (host, open) = (self.host(machine), if self.net.is_some() { "--open" } else { "" });
         format!(
-            "chain serve bank-{machine} --machine {machine} --listen 127.0.0.1:{listen} --clients 127.0.0.1:{clients} {ttl} {size} --queue 1M {} {more}",
+            "chain serve bank-{machine} --machine {machine} --listen {host}:{listen} --clients {host}:{clients} {ttl} {size} --queue 1M {open} {} {more}",
             self.words()
         )
     }
 
+    fn host(&self, machine: usize) -> String {
+        self.net.as_ref().map_or_else(|| "127.0.0.1".to_owned(), |net| net.host(machine).addr().to_string())
+    }
+
     fn command(&self, line: &str) -> Command {
-        let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL", env!("CARGO_BIN_EXE_cairn")]).args(line.split_whitespace());
+        let mut command = match self.net {
+            // It would end with the thread that starts it.
+            Some(_) => Command::new(env!("CARGO_BIN_EXE_cairn")),
+            None => {
+                let mut command = Command::new("setpriv");
+                command.args(["--pdeathsig", "KILL", env!("CARGO_BIN_EXE_cairn")]);
+                command
+            }
+        };
+        command.args(line.split_whitespace());
         command.current_dir(self.dir.path()).env_remove("RUST_LOG");
         command
     }
 
     pub fn start(&mut self, machine: usize, more: &str) {
         let said = File::options().create(true).append(true).open(self.path(&format!("said-{machine}"))).unwrap();
-        let child = self.command(&self.line(machine, more)).stderr(said).spawn().unwrap();
+        let mut command = self.command(&self.line(machine, more));
+        let child = inside(self.net.as_deref(), machine, || command.stderr(said).spawn()).unwrap();
         self.running[machine - 1] = Some(Proc(child));
     }
 
@@ -98,7 +128,8 @@ impl Chains {
     }
 
     pub fn run(&self, line: &str) -> Run {
-        run(self.command(line).output().unwrap())
+        let mut command = self.command(line);
+        run(inside(self.net.as_deref(), CLIENTS, || command.output()).unwrap())
     }
 
     fn chain(&self, words: &str) -> Run {
@@ -126,11 +157,15 @@ impl Chains {
     }
 
     fn address(&self, machine: usize) -> String {
-        format!("127.0.0.1:{}", self.ports[machine - 1].1)
+        format!("{}:{}", self.host(machine), self.ports[machine - 1].1)
     }
 
     fn ask(&self, machine: usize, line: &str) -> std::io::Result<String> {
-        Connection::to(&self.address(machine))?.ask(line)
+        self.connect(machine)?.ask(line)
+    }
+
+    fn connect(&self, machine: usize) -> std::io::Result<Connection> {
+        inside(self.net.as_deref(), CLIENTS, || Connection::to(&self.address(machine)))
     }
 
     /// Asks these machines until one of them, which leads, answers.
@@ -146,6 +181,14 @@ impl Chains {
             !said.is_empty()
         });
         said
+    }
+}
+
+/// On this host, if there is a network.
+fn inside<T: Send>(net: Option<&Net>, host: usize, what: impl FnOnce() -> T + Send) -> T {
+    match net {
+        Some(net) => net.host(host).inside(what).unwrap(),
+        None => what(),
     }
 }
 

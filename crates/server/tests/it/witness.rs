@@ -82,9 +82,10 @@ impl Connection {
         Self::within(address, Duration::from_secs(60))
     }
 
-    /// One that waits so long for an answer.
+    /// One that waits so long for a connection, and for each answer.
     pub fn within(address: &str, wait_limit: Duration) -> std::io::Result<Self> {
-        let stream = TcpStream::connect(address)?;
+        let address = address.parse().map_err(Error::other)?;
+        let stream = TcpStream::connect_timeout(&address, wait_limit)?;
         stream.set_read_timeout(Some(wait_limit))?;
         stream.set_nodelay(true)?;
         Ok(Self(BufReader::new(stream)))
@@ -92,10 +93,15 @@ impl Connection {
 
     /// The first line of the reply, and what stands in the second if there is one.
     pub fn ask(&mut self, line: &str) -> std::io::Result<String> {
+        self.send(line)?;
+        self.reply()
+    }
+
+    /// Without waiting for the reply.
+    pub fn send(&mut self, line: &str) -> std::io::Result<()> {
         // A longer line is refused; a request may be longer.
         let request = if line.len() < 1 << 15 { format!("{line}\r\n") } else { array(line) };
-        self.0.get_mut().write_all(request.as_bytes())?;
-        self.reply()
+        self.0.get_mut().write_all(request.as_bytes())
     }
 
     pub fn reply(&mut self) -> std::io::Result<String> {

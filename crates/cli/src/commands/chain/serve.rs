@@ -154,6 +154,7 @@ fn describe(args: &ServeChain, process: &Process) -> String {
     match &status.view {
         Some(view) if status.is_head() && status.has_lease => format!("leads, {}", members(view)),
         Some(view) if status.is_head() => format!("is to lead and has no lease yet, {}", members(view)),
+        Some(view) if status.is_tail() && status.reads => format!("is the tail and answers reads, {}", members(view)),
         Some(view) => format!("is a member, {}", members(view)),
         None if process.is_removed() => {
             let machine = args.machine;

@@ -20,6 +20,7 @@ struct ChainJson {
     failures_wanted: u32,
     failures_survived: usize,
     head: Option<u32>,
+    tail: Option<u32>,
     /// In their order.
     members: Vec<MachineJson>,
     /// Announced, and no members.
@@ -38,6 +39,8 @@ struct MachineJson {
     executed: Option<u64>,
     acknowledged: Option<u64>,
     has_lease: Option<bool>,
+    /// It answers what only reads: the head, and the tail, unless another machine could contradict it.
+    answers_reads: Option<bool>,
     /// The machine that joins behind it.
     joiner: Option<u32>,
     /// Why it does not answer, or does nothing any more.
@@ -88,10 +91,21 @@ fn print(prefix: &str, look: &Look) -> Result<(), Failure> {
     for machine in &look.removed {
         say!("removed  machine {machine}: `cairn chain join {machine}` takes it in again")?;
     }
+    say!("reads    {}", where_reads_are_answered(members))?;
     for seen in members {
         say!("loss     of machine {}: {}", seen.machine, describe(look.outlook(seen.machine)))?;
     }
     Ok(())
+}
+
+fn where_reads_are_answered(members: &[Seen]) -> String {
+    let answers = |seen: &&Seen| seen.report.as_ref().is_ok_and(|report| report.reads);
+    let machines: Vec<String> =
+        members.iter().filter(answers).map(|seen| format!("machine {}", seen.machine)).collect();
+    if machines.is_empty() {
+        return "are answered by no machine now: see whether the members hold their leases".to_owned();
+    }
+    format!("are answered by {}", machines.join(" and "))
 }
 
 fn place_of(seen: &Seen) -> String {
@@ -154,6 +168,7 @@ fn to_json(look: &Look) -> ChainJson {
             executed: report.map(|report| report.executed),
             acknowledged: report.map(|report| report.acknowledged),
             has_lease: report.map(|report| report.has_lease),
+            answers_reads: report.map(|report| report.reads),
             joiner: report.and_then(|report| report.joiner),
             why: seen.report.as_ref().err().cloned().or_else(|| report.and_then(|report| report.stopped.clone())),
             loss: match look.outlook(seen.machine) {
@@ -170,6 +185,7 @@ fn to_json(look: &Look) -> ChainJson {
         failures_wanted: look.view.f,
         failures_survived: look.serving().count().saturating_sub(1),
         head: look.view.head().map(|id| id.machine),
+        tail: look.view.tail().map(|id| id.machine),
         members: members.iter().map(machine).collect(),
         others: others.iter().map(machine).collect(),
         removed: look.removed.clone(),

@@ -61,7 +61,7 @@ fn each_machine_is_killed_and_comes_back() {
     assert_eq!(chains.ask(1, "INCRBY account:3 100").unwrap(), ":100");
     let moved = format!("-MOVED 0 {} machine 1 leads; nothing has changed here, ask there", chains.address(1));
     // It looks now and then who is where.
-    eventually("it says who leads", || chains.ask(2, "GET account:3").unwrap() == moved);
+    eventually("it says who leads", || chains.ask(2, "DEL account:3").unwrap() == moved);
     let (mut number, mut left) = (0, 100);
     for round in 0..3 {
         let order = chains.members();
