@@ -28,14 +28,8 @@ WIRE = "crates/log/src/replicate/wire.rs"
 STEP_SECONDS = 60
 
 
-def soak_replicated():
-    spec = importlib.util.spec_from_file_location("soak_replicated", f"{HERE}/soak-replicated.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-soak = soak_replicated()
+# Its name is no Python name.
+replicated = importlib.machinery.SourceFileLoader("soak_replicated", f"{HERE}/soak-replicated.py").load_module()
 
 
 def git(*words):

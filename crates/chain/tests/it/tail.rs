@@ -38,17 +38,25 @@ impl Outside for Direct {
 }
 
 /// Ends the nodes' threads, also when an assertion fails.
-struct Ends<'n>(&'n Nodes, &'n AtomicBool);
+struct Ends<'n>(&'n Nodes);
 
 impl Drop for Ends<'_> {
     fn drop(&mut self) {
-        self.1.store(true, SeqCst);
         self.0.iter().for_each(|node| node.end());
     }
 }
 
+/// Ends the readers.
+struct Stops<'s>(&'s AtomicBool);
+
+impl Drop for Stops<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
+}
+
 /// Runs `f` beside three nodes that serve: head, middle, tail.
-fn with_chain(f: impl FnOnce(&Nodes, &AtomicBool)) {
+fn with_chain(f: impl FnOnce(&Nodes)) {
     let (dir, all) = (tempfile::tempdir_in("/dev/shm").unwrap(), Arc::default());
     let start = |id: ReplicaId| {
         let path = dir.path().join(id.machine.to_string());
@@ -58,9 +66,8 @@ fn with_chain(f: impl FnOnce(&Nodes, &AtomicBool)) {
     };
     let nodes: Nodes = (1..=3).map(|machine| start(id(machine))).collect();
     all.set(nodes.iter().map(Arc::downgrade).collect()).unwrap();
-    let stop = AtomicBool::new(false);
     std::thread::scope(|threads| {
-        let _ends = Ends(&nodes, &stop);
+        let _ends = Ends(&nodes);
         for node in &nodes {
             threads.spawn(|| node.drive(Duration::from_millis(5)));
         }
@@ -70,7 +77,7 @@ fn with_chain(f: impl FnOnce(&Nodes, &AtomicBool)) {
             node.event(Event::Lease { id: node.status().id, until: Moment(u64::MAX) }).unwrap();
             node.event(Event::LeasesEnded(ViewId(1))).unwrap();
         }
-        f(&nodes, &stop);
+        f(&nodes);
     });
 }
 
@@ -181,13 +188,13 @@ fn look(node: &Node, states: &[BTreeMap<u64, u64>]) -> Option<u64> {
 #[test]
 fn readers_at_the_tail_see_whole_and_current_states() {
     let states = states();
-    with_chain(|nodes, stop| {
+    with_chain(|nodes| {
         let [head, middle, tail] = &nodes[..] else { panic!() };
         head.transact(Strict, Tables::create).unwrap();
-        let (begun, floor) = (AtomicU64::new(0), AtomicU64::new(0));
+        let (begun, floor, stop) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
         std::thread::scope(|threads| {
             for node in [tail, tail, head] {
-                let (begun, floor, states) = (&begun, &floor, &states);
+                let (begun, floor, stop, states) = (&begun, &floor, &stop, &states);
                 threads.spawn(move || {
                     while !stop.load(SeqCst) && floor.load(SeqCst) < COUNT {
                         let least = floor.load(SeqCst);
@@ -198,14 +205,8 @@ fn readers_at_the_tail_see_whole_and_current_states() {
                     }
                 });
             }
-            // Also when an assertion fails: the threads above end then.
-            struct Stops<'s>(&'s AtomicBool);
-            impl Drop for Stops<'_> {
-                fn drop(&mut self) {
-                    self.0.store(true, SeqCst);
-                }
-            }
-            let _stops = Stops(stop);
+            // They end, too, when an assertion fails here.
+            let _stops = Stops(&stop);
             for n in 1..=COUNT {
                 begun.store(n, SeqCst);
                 write(head, n);

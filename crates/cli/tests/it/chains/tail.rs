@@ -15,8 +15,6 @@ const REGISTERS: usize = 3;
 const MACHINES: usize = 3;
 /// A machine that takes longer is asked no more, but another one.
 const ANSWERS: Duration = Duration::from_secs(3);
-#[expect(clippy::declare_interior_mutable_const, reason = "to make arrays of it")]
-const NEW: AtomicU64 = AtomicU64::new(0);
 
 /// Registers that count up, each by a client of its own. A read of one begins when it has at least its floor: what was acknowledged, or shown to a reader, before.
 struct Registers {
@@ -29,21 +27,26 @@ struct Registers {
     net: Option<Arc<Net>>,
 }
 
+/// Also when an assertion fails.
+struct Stops<'r>(&'r Registers);
+
 impl Drop for Stops<'_> {
     fn drop(&mut self) {
         self.0.stop.store(true, SeqCst);
     }
 }
 
-/// Also when an assertion fails.
-struct Stops<'r>(&'r Registers);
-
 impl Registers {
     fn new(chains: &Chains) -> Self {
         let addresses = (1..=MACHINES).map(|machine| chains.address(machine)).collect();
-        let stop = AtomicBool::new(false);
-        let net = chains.net.clone();
-        Self { addresses, asked: [NEW; REGISTERS], floor: [NEW; REGISTERS], answered: [NEW; MACHINES], stop, net }
+        Self {
+            addresses,
+            asked: [const { AtomicU64::new(0) }; REGISTERS],
+            floor: [const { AtomicU64::new(0) }; REGISTERS],
+            answered: [const { AtomicU64::new(0) }; MACHINES],
+            stop: AtomicBool::new(false),
+            net: chains.net.clone(),
+        }
     }
 
     /// None: it does not answer.
