@@ -6,10 +6,11 @@ killed; `cairn group status` of both programs must find all well. The old progra
 
     tools/test-upgrade.py --new target/release/cairn [--from COMMIT | --old PATH]
 
-Exit code 0 if nothing was lost, nothing stale was read, and each step was well within a minute; prints how long nobody answered in each.
+Exit code 0 if nothing was lost, nothing stale was read, and each step was well within a minute; prints for how long no write was acknowledged in each.
 """
 
 import argparse
+import importlib.machinery
 import importlib.util
 import json
 import os
@@ -22,14 +23,40 @@ import sys
 import tempfile
 import threading
 import time
+from types import SimpleNamespace
+
+sys.dont_write_bytecode = True
+
+from soak.group import MACHINES
+from soak.load import Load
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 WIRE = "crates/log/src/replicate/wire.rs"
 STEP_SECONDS = 60
 
 
-# Its name is no Python name.
-replicated = importlib.machinery.SourceFileLoader("soak_replicated", f"{HERE}/soak-replicated.py").load_module()
+
+
+def loaded(name):
+    """A program of this folder, whose name is no Python name."""
+    loader = importlib.machinery.SourceFileLoader(name.replace("-", "_"), f"{HERE}/{name}.py")
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(loader.name, loader))
+    loader.exec_module(module)
+    return module
+
+
+replicated = loaded("soak-replicated")
+
+
+class Machines(replicated.Replicated):
+    """Each with the program that it is to have from its next start on."""
+
+    def __init__(self, old, folder):
+        super().__init__(SimpleNamespace(cairn=old, log_size="8M"), folder, None)
+        self.programs = [old] * MACHINES
+
+    def program(self, at):
+        return self.programs[at]
 
 
 def git(*words):
@@ -66,11 +93,11 @@ def built(commit):
 class Upgrade:
     """The group, under load, and what is done to it."""
 
-    def __init__(self, group, history, old, new):
-        self.group, self.history, self.old, self.new = group, history, old, new
+    def __init__(self, group, load, old, new):
+        self.group, self.load, self.old, self.new = group, load, old, new
 
     def name(self, at):
-        return f"m{at} ({'new' if self.group.cairn[at] == self.new else 'old'})"
+        return f"m{at} ({'new' if self.group.programs[at] == self.new else 'old'})"
 
     def ask(self, program, *words):
         """What `cairn group` of a program says: exit code, and all of it."""
@@ -84,28 +111,28 @@ class Upgrade:
 
     def until(self, what, there):
         deadline = time.monotonic() + STEP_SECONDS
-        while not self.history.errors:
+        while not self.load.errors:
             found = there()
             if found:
                 return found
             if time.monotonic() > deadline:
-                self.history.fail(f"not within {STEP_SECONDS} s: {what}; {self.ask(self.new, 'status')}")
+                self.load.fail(f"not within {STEP_SECONDS} s: {what}; {self.ask(self.new, 'status')}")
             time.sleep(0.1)
         raise SystemExit("an error: see above")
 
     def well(self):
         """All is well, as both programs see it, and writes go on."""
-        before = self.history.acknowledged
-        self.until("writes go on", lambda: self.history.acknowledged >= before + 100)
+        before = self.load.writes
+        self.until("writes go on", lambda: self.load.writes >= before + 100)
         for program in self.old, self.new:
             self.until(f"{program} finds all well", lambda program=program: self.status(program)[0] == 0)
 
     def step(self, what, act):
-        with self.history.lock:
-            self.history.gap, self.history.last = 0.0, time.monotonic()
+        with self.load.lock:
+            self.load.gap, self.load.last = 0.0, time.monotonic()
         act()
         self.well()
-        print(f"{time.monotonic() - self.group.began:7.2f} {what:45} nobody answered for {self.history.gap:5.2f} s; {self.history.acknowledged} writes", flush=True)
+        print(f"{time.monotonic() - self.group.began:7.2f} {what:45} no write for {self.load.gap:5.2f} s; {self.load.writes} writes", flush=True)
 
     def replace(self, at, program):
         """A machine is stopped, and started with the other program."""
@@ -113,8 +140,8 @@ class Upgrade:
         def act():
             self.group.signal(at, signal.SIGTERM)
             if self.group.running[at].wait(timeout=STEP_SECONDS) != 0:
-                self.history.fail(f"machine {at} did not stop well")
-            self.group.cairn[at] = program
+                self.load.fail(f"machine {at} did not stop well")
+            self.group.programs[at] = program
             self.group.start(at)
 
         self.step(f"m{at} gets the {'new' if program == self.new else 'old'} program", act)
@@ -123,18 +150,18 @@ class Upgrade:
         """A machine is made the leader, by its own program; of its wire versions the new one knows all."""
 
         def act():
-            if soak.leader(self.group) != at:
-                self.until("the leadership is transferred", lambda: self.ask(self.group.cairn[at], "transfer", "--to", f"m{at}")[0] == 0)
-                self.until(f"m{at} leads", lambda: soak.leader(self.group) == at)
+            if self.group.leader() != at:
+                self.until("the leadership is transferred", lambda: self.ask(self.group.programs[at], "transfer", "--to", f"m{at}")[0] == 0)
+                self.until(f"m{at} leads", lambda: self.group.leader() == at)
 
         self.step(f"{self.name(at)} leads", act)
         _, status = self.status(self.new)
         told = {copy["machine"]: copy.get("wire") for copy in status["copies"]}
-        if self.group.cairn[at] == self.new:
-            for machine in range(soak.MACHINES):
-                is_new = self.group.cairn[machine] == self.new
+        if self.group.programs[at] == self.new:
+            for machine in range(MACHINES):
+                is_new = self.group.programs[machine] == self.new
                 if is_new != (told[f"m{machine}"] == told[f"m{at}"]):
-                    self.history.fail(f"{self.name(machine)} under {self.name(at)}: wire versions {told}")
+                    self.load.fail(f"{self.name(machine)} under {self.name(at)}: wire versions {told}")
 
     def lose(self, at):
         def act():
@@ -169,22 +196,22 @@ class Upgrade:
 
     def round(self, program, rng):
         """All machines get the program, those that follow first; while both are there, each leads, and loses machines of both."""
-        first = soak.leader(self.group)
-        order = [at for at in range(soak.MACHINES) if at != first]
+        first = self.group.leader()
+        order = [at for at in range(MACHINES) if at != first]
         rng.shuffle(order)
         for at in [*order, first]:
             self.replace(at, program)
-            of = {which: [one for one in range(soak.MACHINES) if self.group.cairn[one] == which] for which in (self.old, self.new)}
+            of = {which: [one for one in range(MACHINES) if self.group.programs[one] == which] for which in (self.old, self.new)}
             if not all(of.values()):
                 continue
             for which in self.old, self.new:
                 leads = rng.choice(of[which])
                 self.lead(leads)
-                others = [one for one in range(soak.MACHINES) if one != leads]
+                others = [one for one in range(MACHINES) if one != leads]
                 for other in others:
                     self.lose(other)
                 # The one of the other program.
-                self.empty(next(one for one in others if self.group.cairn[one] != which))
+                self.empty(next(one for one in others if self.group.programs[one] != which))
                 # One of the others takes over.
                 self.lose(leads)
 
@@ -205,39 +232,35 @@ def main():
     new = os.path.abspath(asked.new)
     folder = tempfile.mkdtemp(prefix="test-upgrade-")
     print(f"seed {seed}, files in {folder}, from {old}", flush=True)
-    group = soak.Group(old, folder, "8M", None)
-    history, over = soak.History(asked.writers), threading.Event()
-    upgrade = Upgrade(group, history, old, new)
+    group, load = Machines(old, folder), Load()
+    registers = replicated.Registers(load, asked.writers)
+    upgrade = Upgrade(group, load, old, new)
     try:
-        for at in range(soak.MACHINES):
+        for at in range(MACHINES):
             group.start(at)
-        threads = [threading.Thread(target=soak.write, args=(history, group.redis, own, over, asked.value)) for own in range(asked.writers)]
-        threads += [threading.Thread(target=soak.read, args=(history, group.redis, over)) for _ in range(2)]
-        threads += [threading.Thread(target=soak.watch, args=(group, history, over))]
-        for thread in threads:
-            thread.start()
-        upgrade.step("all have the old program", lambda: upgrade.until("one leads", lambda: soak.leader(group) is not None))
+        load.begin(group.watch, load, load.over)
+        for own in range(asked.writers):
+            load.begin(registers.write, group.clients, own, asked.value)
+        for _ in range(2):
+            load.begin(registers.read_any, group.clients)
+        upgrade.step("all have the old program", lambda: upgrade.until("one leads", lambda: group.leader() is not None))
         upgrade.round(new, rng)
         upgrade.round(old, rng)
-        over.set()
-        for thread in threads:
-            thread.join()
-        client, last = soak.Client(group.redis), threading.Event()
+        load.end()
+        last = threading.Event()
         timer = threading.Timer(STEP_SECONDS, last.set)
         timer.start()
-        for own in range(asked.writers):
-            if soak.until_answered(lambda own=own: history.read(client, own), last) is None:
-                history.fail(f"r{own} cannot be read at the end")
+        registers.read_all(group.clients, last)
         timer.cancel()
-        print(f"{history.acknowledged} writes acknowledged, {history.reads} reads, {len(history.errors)} errors")
+        print(f"{load.writes} writes acknowledged, {load.reads} reads, {len(load.errors)} errors")
     finally:
-        over.set()
+        load.end()
         group.end()
-        if history.errors or asked.keep:
+        if load.errors or asked.keep:
             print(f"files are left in {folder}")
         else:
             shutil.rmtree(folder)
-    return 1 if history.errors else 0
+    return 1 if load.errors else 0
 
 
 if __name__ == "__main__":

@@ -40,13 +40,17 @@ class Group:
     def leader(self):
         raise NotImplementedError
 
+    def program(self, at):
+        """What a machine is started with."""
+        return self.cairn
+
     def path(self, at, name):
         """Of a file of a machine, in the folder."""
         return f"m{at}/{name}" if self.hosts else f"{at}{name}"
 
     def start(self, at):
         inside = self.hosts.inside(at) if self.hosts else ""
-        words = f"{inside}{self.cairn} {self.words(at)}"
+        words = f"{inside}{self.program(at)} {self.words(at)}"
         process = subprocess.Popen(words.split(), cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         threading.Thread(target=self.keep, args=(at, process.stdout), daemon=True).start()
         self.running[at] = process

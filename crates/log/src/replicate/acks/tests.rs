@@ -60,22 +60,34 @@ fn many_force(without: Option<Step>, enough: impl Fn(&Seen) -> bool) -> Seen {
     seen
 }
 
+/// The same, again until it is enough: on a busy machine the thread that looks may not be run once while others sleep.
+fn seen_at_last(without: Option<Step>, enough: impl Fn(&Seen) -> bool) -> Seen {
+    let mut seen = Seen::default();
+    for _ in 0..20 {
+        seen = many_force(without, &enough);
+        if enough(&seen) || without.is_none() && seen.overlooked > 0 {
+            break;
+        }
+    }
+    seen
+}
+
 #[test]
 fn nobody_sleeps_over_what_is_there() {
-    let seen = many_force(None, |seen| seen.asleep > 1000);
+    let seen = seen_at_last(None, |seen| seen.asleep > 1000);
     assert!(seen.asleep > 100 && seen.overlooked == 0, "{seen:?}");
 }
 
 /// A thread that has heard enough goes away without a word.
 #[test]
 fn sleepers_whom_nobody_calls_are_found() {
-    let seen = many_force(Some(Step::HandOn), |seen| seen.overlooked > 0);
+    let seen = seen_at_last(Some(Step::HandOn), |seen| seen.overlooked > 0);
     assert!(seen.overlooked > 0, "{seen:?}");
 }
 
 /// What was committed is told to no thread.
 #[test]
 fn sleepers_who_hear_no_news_are_found() {
-    let seen = many_force(Some(Step::TellNews), |seen| seen.overlooked > 0);
+    let seen = seen_at_last(Some(Step::TellNews), |seen| seen.overlooked > 0);
     assert!(seen.overlooked > 0, "{seen:?}");
 }
