@@ -66,6 +66,7 @@ const OPERATIONS: &[(&str, Kind)] = &[
     ("Log::addresses", Kind::Look),
     ("Log::own_replica", Kind::Look),
     ("Log::id", Kind::Look),
+    ("Log::wire_versions", Kind::Look),
     ("Log::payload_max", Kind::TooLong),
     ("Log::stats", Kind::Look),
     ("Log::pool", Kind::Look),

@@ -354,7 +354,7 @@ impl Both {
 
 /// What docs/server.md lists as different is left out: `~`, and ranges by name of members with several scores. Commands that follow each other are no expression.
 fn is_for_scripts(pattern: &str) -> bool {
-    !pattern.contains('~') && !pattern.contains(" & ") && !(pattern.contains("LEX") && pattern.contains("%z %x"))
+    !(pattern.contains('~') || pattern.contains(" & ") || pattern.contains("LEX") && pattern.contains("%z %x"))
 }
 
 fn round(both: &mut Both, seed: u64) -> Vec<Item> {
