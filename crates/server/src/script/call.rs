@@ -75,7 +75,8 @@ fn is_for_scripts(command: &Command) -> bool {
 fn text(value: &Value) -> Option<Vec<u8>> {
     match value {
         Value::String(text) => Some(text.as_bytes().to_vec()),
-        Value::Integer(value) => Some(value.to_string().into_bytes()),
+        // 17 digits, and with all of them up to there. A whole number is either kind, and written as the other one.
+        Value::Integer(whole) if whole.unsigned_abs() < 10_u64.pow(17) => Some(whole.to_string().into_bytes()),
         other => number(other).map(|number| general(number, 17).into_bytes()),
     }
 }
