@@ -36,7 +36,9 @@ class Hosts:
         for at in range(machines):
             os.mkdir(f"{folder}/m{at}")
             run(f"mount -t tmpfs -o size={DISK} soak {folder}/m{at}")
-            held = subprocess.Popen(["unshare", "--net", "sh", "-c", "echo && exec sleep infinity"], stdout=subprocess.PIPE)
+            # It goes with this process, however that ends.
+            hold = ["setpriv", "--pdeathsig", "KILL", "unshare", "--net", "sh", "-c", "echo && exec sleep infinity"]
+            held = subprocess.Popen(hold, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
             held.stdout.readline()
             self.processes.append(held)
             run(f"ip link add v{at} type veth peer name e{at}")

@@ -34,6 +34,16 @@ def parser(description):
     return made
 
 
+# Of clients that are to lie, before the checker is asked; and seconds more that they have for that.
+LIES, LIES_SECONDS = 20, 60
+
+
+def told_to_end(*_):
+    """As Ctrl-C does: processes and files go. Once."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit("error: told to end")
+
+
 class Soak:
     """What is asked, where files are, and the machines' networks and disks if they can have their own."""
 
@@ -41,9 +51,8 @@ class Soak:
         if not os.access(asked.porcupine, os.X_OK):
             sys.exit(f"error: {asked.porcupine} is not there\nnext: tools/setup.sh builds it")
         is_isolated = isolate()
-        # As Ctrl-C does: processes and files go.
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit("error: told to end"))
-        self.asked, self.load = asked, Load()
+        signal.signal(signal.SIGTERM, told_to_end)
+        self.asked, self.load, self.liars = asked, Load(), []
         seed = asked.seed if asked.seed is not None else random.randrange(1 << 32)
         self.rng = random.Random(seed)
         self.folder = tempfile.mkdtemp(prefix=f"{name}-")
@@ -61,7 +70,13 @@ class Soak:
         return [(at, lambda at=at: self.hosts.enter(at)) for at in range(MACHINES)] if self.hosts else []
 
     def client(self, made):
-        return Liar(made, self.asked.lie) if self.asked.lie else made
+        if not self.asked.lie:
+            return made
+        self.liars.append(Liar(made, self.asked.lie))
+        return self.liars[-1]
+
+    def has_lied(self):
+        return not self.asked.lie or sum(liar.lies for liar in self.liars) >= LIES
 
     def run(self, group, begin, finish):
         """Starts machines and, with `begin`, clients; after the faults, and when all clients have ended, `finish` looks at what is there, until an event is set."""
@@ -84,8 +99,11 @@ class Soak:
                 print(f"{what:13} {len(found):3} times; no write for {found[len(found) // 2]:.2f} s (median), {found[-1]:.2f} s (longest)")
             print(f"{load.writes} writes acknowledged, {load.reads} reads, {len(load.errors)} errors")
         finally:
-            load.end()
-            group.end()
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            try:
+                load.end()
+            finally:
+                group.end()
             if load.errors or self.asked.keep:
                 print(f"files are left in {self.folder}")
             else:
@@ -94,7 +112,7 @@ class Soak:
 
     def faults(self, group):
         load, end, gaps = self.load, time.monotonic() + 60 * self.asked.minutes, {}
-        while time.monotonic() < end and not load.errors:
+        while not load.errors and (time.monotonic() < end or not self.has_lied() and time.monotonic() < end + LIES_SECONDS):
             with load.lock:
                 load.gap, before = 0.0, load.writes
             what = self.rng.choice(self.kinds)

@@ -19,7 +19,10 @@ pub(crate) async fn run(shared: &Arc<Shared>, recorder: &Recorder, mut work: Box
     let permits = &shared.elsewhere;
     let is_busy = work.class() == Class::Script && work.is_heavy() && !work.waits() && !work.leaves();
     if is_busy {
-        let permit = permits.heavy_scripts.acquire().await.ok();
+        let limit = shared.settings().script_time;
+        let Ok(permit) = tokio::time::timeout(limit, permits.heavy_scripts.acquire()).await else {
+            return run_long(shared, recorder, work).await;
+        };
         work = on_a_thread(shared, recorder, work, Apart::Busy).await;
         drop(permit);
     }

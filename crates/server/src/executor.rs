@@ -18,6 +18,7 @@ use tokio::sync::mpsc::{self, UnboundedReceiver};
 use tokio::sync::{Notify, oneshot};
 
 use crate::attempt::{attempt_inside, end_in_doubt, run_at_once};
+use crate::beside::{Beside, Written};
 use crate::clock::Watch;
 use crate::elsewhere;
 use crate::engine::{Commit, Error, Result, Stage, Tx};
@@ -198,6 +199,8 @@ struct Combiner {
 struct Waiting {
     work: Box<dyn Work>,
     done: oneshot::Sender<Box<dyn Work>>,
+    /// In its last attempt it may have seen what others have written in the same transaction: it is not answered before that is committed.
+    saw: bool,
 }
 
 impl Combiner {
@@ -216,7 +219,7 @@ impl Combiner {
 
     async fn run<W: Work>(&self, work: W) -> W {
         let (done, result) = oneshot::channel();
-        self.queue.borrow_mut().push_back(Waiting { work: Box::new(work), done });
+        self.queue.borrow_mut().push_back(Waiting { work: Box::new(work), done, saw: false });
         self.queued.notify_one();
         given_back(result.await.unwrap_or_else(|_| unreachable!("every work is given back")))
     }
@@ -269,8 +272,20 @@ impl Combiner {
             let ended = Cell::new(false);
             let brief = some.len() == 1 && some[0].work.is_one() && self.shared.was_full_lately();
             let brief = brief.then_some(&ended);
+            let several = some.len() > 1;
             let run = &mut |tx: &mut dyn Tx| {
-                some.iter_mut().try_for_each(|one| attempt_inside(&self.shared, &mut *one.work, tx, &inside, brief))
+                let mut written = Written::new();
+                some.iter_mut().try_for_each(|one| {
+                    if !settle || !several {
+                        return attempt_inside(&self.shared, &mut *one.work, tx, &inside, brief);
+                    }
+                    let mut beside = Beside::new(tx, &written);
+                    attempt_inside(&self.shared, &mut *one.work, &mut beside, &inside, brief)?;
+                    let (mut own, saw) = beside.end();
+                    one.saw = saw;
+                    written.append(&mut own);
+                    Ok(())
+                })
             };
             let (tell, told) = mpsc::unbounded_channel();
             let begun = if settle {
@@ -322,7 +337,7 @@ impl Combiner {
             }
             let (shared, recorder) = (self.shared.clone(), self.recorder.clone());
             let ends = tokio::task::spawn_local(async move {
-                let Waiting { work, done } = one;
+                let Waiting { work, done, .. } = one;
                 drop(done.send(elsewhere::run(&shared, &recorder, work).await));
             });
             let limit = BEHIND.max(Duration::from_nanos(self.lately.get().saturating_mul(BEHIND_COMMITS)));
@@ -332,7 +347,7 @@ impl Combiner {
         }
     }
 
-    /// Waits for a commit; clients that settle for less have their answers before, while no other machine leads: what they have read may be old then. Their transaction cannot be run again:
+    /// Waits for a commit; clients that settle for less have their answers before, unless they have seen what others have written in it, and while no other machine leads: what they have read may be old then. Their transaction cannot be run again:
     /// whatever becomes of it, what is not committed is in doubt.
     async fn until_committed(
         &self,
@@ -353,7 +368,8 @@ impl Combiner {
                     if self.shared.engine.healthy().is_err() {
                         continue;
                     }
-                    for one in some.iter_mut().filter(|one| one.work.settles_for().is_some_and(|enough| enough <= stage)) {
+                    let is_enough = |one: &&mut Waiting| one.work.settles_for().is_some_and(|enough| enough <= stage);
+                    for one in some.iter_mut().filter(|one| !one.saw).filter(is_enough) {
                         one.work.answer_early();
                         answered = true;
                     }
@@ -363,7 +379,7 @@ impl Combiner {
     }
 
     /// No work behind it waits for it, nor for what it waits for: a script that runs long.
-    fn leave(&self, Waiting { work, done }: Waiting) {
+    fn leave(&self, Waiting { work, done, .. }: Waiting) {
         let (shared, recorder) = (self.shared.clone(), self.recorder.clone());
         tokio::task::spawn_local(async move {
             drop(done.send(elsewhere::run(&shared, &recorder, work).await));

@@ -102,6 +102,8 @@ enum Early {
     /// It is sent here.
     To(oneshot::Sender<Reply>),
     Sent,
+    /// ... and what it was about is in doubt.
+    Lost,
 }
 
 impl Job {
@@ -183,6 +185,17 @@ impl Job {
         let (to, answer) = oneshot::channel();
         self.early = Early::To(to);
         Some(answer)
+    }
+
+    /// An early answer has not gone, or not all of it: it goes with what comes next. Where it is false by now, only what stood before it does; its own began there.
+    pub(crate) fn take_back(&mut self, mut reply: Reply, (own, mark): (usize, usize)) {
+        if matches!(self.early, Early::Lost) {
+            if reply.sent > own {
+                return;
+            }
+            reply.truncate(own);
+        }
+        (self.parts.reply, self.parts.mark) = (reply, mark);
     }
 
     /// Runs one request, with an error of its own as its reply.
@@ -560,6 +573,10 @@ impl Work for Job {
     }
 
     fn answer_early(&mut self) {
+        // It may have asked for silence meanwhile.
+        if self.parts.session.replies != Replies::On {
+            return;
+        }
         if let Early::To(to) = std::mem::replace(&mut self.early, Early::Sent) {
             // With those before it, which were not sent yet.
             drop(to.send(self.parts.reply.take()));
@@ -579,13 +596,11 @@ impl Work for Job {
     fn end_in_doubt(&mut self, error: &Error) {
         self.undo();
         if let Early::Sent = self.early {
-            self.parts.session.recorder.early_lost.add(1);
-            self.parts.session.closing = true;
-            return tracing::warn!(
-                "{}: a write is in doubt that was answered as {}; its connection is ended: {error}",
-                self.parts.session.client.addr,
-                self.parts.session.durability().name()
-            );
+            self.early = Early::Lost;
+            let session = &mut self.parts.session;
+            session.closing = true;
+            session.recorder.early_lost.add(1);
+            return session.shared.refusals.note(error);
         }
         let replies = if self.exec.is_some() { 1 } else { self.done - self.from };
         let text = text(error, &self.parts.session.shared.refusals);

@@ -11,7 +11,7 @@
 //! | `connection` | Redis' protocol: finds requests in what was read, has them run, and has replies written, in their order |
 //! | `memcached` | memcached's protocols |
 //! | `io`, `line`, `thread` | reads and writes; a socket of the reactor; what the connections of a thread share |
-//! | `executor`, `elsewhere`, `attempt` | requests become a transaction: at once, or together with those of other connections; threads for what waits or runs long |
+//! | `executor`, `elsewhere`, `attempt`, `beside` | requests become a transaction: at once, or together with those of other connections; threads for what waits or runs long; whether a part of it sees another one's |
 //! | `job` | requests of one connection that are one transaction |
 //! | `commands` | the commands, by what they are about |
 //! | `script`, `functions` | scripts in Lua, each in one transaction; libraries of functions, which are data |
@@ -83,6 +83,7 @@
 mod acl_log;
 mod apart;
 mod attempt;
+mod beside;
 mod buffer;
 mod client;
 mod clock;

@@ -127,6 +127,7 @@ impl Session {
         self.client.state.lock().user = user.name.clone();
         self.client.known.store(true, Relaxed);
         self.user = Some(user);
+        self.durability = None;
     }
 
     /// Keeps in `ACL LOG` that its user has no right to a command, which may be named by two words.

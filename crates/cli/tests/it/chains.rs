@@ -152,8 +152,17 @@ impl Chains {
 
     /// Members in their order, as the status has them.
     fn members(&self) -> Vec<usize> {
-        let status = self.chain("status --json").json();
-        status["members"].as_array().unwrap().iter().map(|one| one["machine"].as_u64().unwrap() as usize).collect()
+        let mut members = Vec::new();
+        // Etcd may be busy for a moment.
+        eventually("a status", || {
+            let run = self.chain("status --json");
+            let status: Option<serde_json::Value> = serde_json::from_str(&run.out).ok();
+            let listed = status.as_ref().and_then(|status| status["members"].as_array());
+            let machine = |one: &serde_json::Value| one["machine"].as_u64().map(|machine| machine as usize);
+            members = listed.into_iter().flatten().filter_map(machine).collect();
+            run.code == 0 && !members.is_empty()
+        });
+        members
     }
 
     fn address(&self, machine: usize) -> String {

@@ -148,7 +148,11 @@ impl Work {
     #[inline]
     pub(crate) fn tell(&self, stage: Stage) {
         if let Some(tell) = &self.told {
-            tell(stage);
+            // Others wait behind it.
+            let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| tell(stage)));
+            drop(
+                told.inspect_err(|_| tracing::error!("what a commit tells of itself has panicked; the commit goes on")),
+            );
         }
     }
 

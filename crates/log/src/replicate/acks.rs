@@ -10,7 +10,7 @@
 //!
 //! * A thread has the ears. A thread that gives them back, or has news, does so with the lock held, and wakes the sleepers that it concerns.
 //! * A sleeper was called to take them, and has not looked yet. It looks with the lock held: takes them, or calls another.
-//! * No replica lacks anything, but the leader's own image does. The thread that flushes it is awake, and has news.
+//! * It waits for the leader's own image alone, or no replica lacks anything, but that does. The thread that flushes it is awake, and has news.
 
 use std::thread::Thread;
 use std::time::Duration;

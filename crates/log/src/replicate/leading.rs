@@ -27,7 +27,7 @@ use crate::space::Geometry;
 pub enum FlushOrder {
     /// While the replicas have theirs under way.
     Beside,
-    /// When enough replicas have acknowledged: best in the paper, where a flush evicts what the network card is about to read.
+    /// When enough replicas have acknowledged: best in the paper, where a flush evicts what the network card is about to read. Not of a record that is [forced here](crate::Log::force_own) first.
     After,
     /// Before anything is sent.
     Before,

@@ -14,22 +14,31 @@ pub(super) async fn run(mut job: Job, stream: &mut (impl AsyncRead + AsyncWrite 
     // In memory a commit is over before it could be told of.
     let answer = if thread.executor.is_immediate() { None } else { job.settle() };
     let Some(mut answer) = answer else { return thread.executor.run(job).await };
-    let client = job.parts.session.client.clone();
+    let (client, began) = (job.parts.session.client.clone(), (job.parts.reply.len(), job.parts.mark));
     let mut running = pin!(thread.executor.run(job));
-    tokio::select! {
+    let reply = tokio::select! {
         biased;
         job = &mut running => {
             let mut job = job;
-            if let Ok(reply) = answer.try_recv() && !job.parts.session.closing {
-                job.parts.reply = reply;
+            if let Ok(reply) = answer.try_recv() {
+                job.take_back(reply, began);
             }
-            job
+            return job;
         }
-        Ok(mut reply) = &mut answer => {
-            let gone = write(stream, thread, &client, &mut reply).await;
-            let mut job = running.await;
-            job.parts.session.closing |= gone.is_err();
-            job
+        Ok(reply) = &mut answer => reply,
+    };
+    // Others hear of the write when it is committed, however slowly this client reads.
+    let mut reply = reply;
+    let gone = tokio::select! {
+        biased;
+        gone = write(stream, thread, &client, &mut reply) => gone,
+        job = &mut running => {
+            let mut job = job;
+            job.take_back(reply, began);
+            return job;
         }
-    }
+    };
+    let mut job = running.await;
+    job.parts.session.closing |= gone.is_err();
+    job
 }

@@ -264,23 +264,26 @@ fn each_machine_says_where_to_ask() {
     for machine in [1, 3] {
         assert_eq!(chains.ask_until(&[machine], "GET apples"), "17");
     }
-    let status = chains.chain("status");
-    assert!(status.out.contains("reads    are answered by machine 1 and machine 3\n"), "{status:?}");
-    let status = chains.chain("status --json").json();
-    assert_eq!(status["tail"], 3);
-    let answers: Vec<&serde_json::Value> =
-        status["members"].as_array().unwrap().iter().map(|one| &one["answers_reads"]).collect();
-    assert_eq!(answers, [true, false, true]);
+    // A machine that the scheduler leaves alone for longer than its lease answers no reads for a moment.
+    eventually("the status says who answers reads", || {
+        let said = chains.chain("status").out.contains("reads    are answered by machine 1 and machine 3\n");
+        let status: serde_json::Value = serde_json::from_str(&chains.chain("status --json").out).unwrap_or_default();
+        let answers = status["members"].as_array().into_iter().flatten().map(|one| &one["answers_reads"]);
+        said && status["tail"] == 3 && answers.eq([true, false, true].iter())
+    });
     let info = |machine: usize| {
         let connection = redis::Client::open(format!("redis://{}/", chains.address(machine))).unwrap();
         redis::cmd("INFO").query::<String>(&mut connection.get_connection().unwrap()).unwrap()
     };
     for (machine, role, answers) in [(1, "head", 1), (2, "replica", 0), (3, "tail", 1)] {
-        let said = info(machine);
-        let is_told = said.contains(&format!("role:{role}\r\n"))
-            && said.contains(&format!("answers_reads:{answers}\r\n"))
-            && said.contains("tail:3\r\n");
-        assert!(is_told, "{said}");
+        eventually("INFO says so, too", || {
+            let said = info(machine);
+            said.contains(&format!("role:{role}\r\n"))
+                && said.contains(&format!("answers_reads:{answers}\r\n"))
+                && said.contains("tail:3\r\n")
+        });
     }
-    assert!(info(3).contains("\r\nreads_at_tail:2\r\n"), "{}", info(3));
+    let info = info(3);
+    let counted = info.lines().find_map(|line| line.strip_prefix("reads_at_tail:")?.parse::<u64>().ok());
+    assert!(counted.is_some_and(|counted| counted >= 2), "{info}");
 }

@@ -35,8 +35,14 @@ fn many_force(without: Option<Step>, enough: impl Fn(&Seen) -> bool) -> Seen {
     std::thread::scope(|threads| {
         for _ in 0..THREADS {
             threads.spawn(|| {
-                for _ in 0..APPENDS_MAX {
-                    log.append(b"a record").expect("appended");
+                for n in 0..APPENDS_MAX {
+                    if n % 4 == 0 {
+                        let lsn = log.reserve(8).and_then(crate::Reservation::complete).expect("appended");
+                        assert!(log.force_own(lsn).expect("forced"));
+                        log.force_now(lsn).expect("forced");
+                    } else {
+                        log.append(b"a record").expect("appended");
+                    }
                     if over.load(Relaxed) {
                         break;
                     }
