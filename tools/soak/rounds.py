@@ -35,7 +35,7 @@ def parser(description):
 
 
 # Of clients that are to lie, before the checker is asked; and seconds more that they have for that.
-LIES, LIES_SECONDS = 20, 60
+LIES, LIES_SECONDS = 60, 60
 
 
 def told_to_end(*_):

@@ -443,7 +443,7 @@ mod tests {
             (f64::MAX, "1.7976931348623157e+308"),
         ] {
             assert_eq!(double(number), text);
-            assert_eq!(text.parse(), Ok(number));
+            assert!(text.parse() == Ok(number) || number.is_nan(), "{text}");
         }
     }
 }

@@ -57,8 +57,3 @@ fn what_is_done_twice_is_found() {
 fn what_is_stale_is_found() {
     is_found("chain", "--lie stale");
 }
-
-#[test]
-fn replies_before_the_commit_are_found() {
-    is_found("chain", "--serve=--plant-early");
-}

@@ -218,6 +218,11 @@ fn a_machine_that_is_full_is_shown_with_the_reason() {
     // It takes part until the leader has waited for it for long enough.
     assert!(line.contains("state=full,") || line.contains("state=wait_bgsave,"), "{line}");
     let to = group.run(&format!("transfer --to m{full}"));
+    if to.code == 0 {
+        // It was given up meanwhile, and got the store anew, which has room for it.
+        assert!(group.said(full).contains("has the store anew"), "{to:?}");
+        return;
+    }
     assert!(to.code == 2 && (to.err.contains("cannot lead: full: ") || to.err.contains("is away")), "{to:?}");
 
     // There is room again: not before it has what it had no room for, or, once the log does not reach back so far any more, the store anew.
