@@ -106,6 +106,17 @@ impl Group {
         self.running[at].as_ref().unwrap().signal(signal);
     }
 
+    /// Stops a machine (SIGSTOP), and waits until none of its threads goes on: a signal takes a moment.
+    pub fn halt(&self, at: usize) {
+        self.signal(at, Signal::STOP);
+        let tasks = format!("/proc/{}/task", self.running[at].as_ref().unwrap().0.id());
+        eventually("all its threads have stopped", || {
+            let state = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+            let is_stopped = |stat: String| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('T'));
+            std::fs::read_dir(&tasks).unwrap().all(|task| is_stopped(state(task.unwrap())))
+        });
+    }
+
     /// The words that name it.
     pub fn words(&self) -> String {
         format!("--etcd {} --prefix /cairn/shop {}", self.etcd.endpoints()[0], self.trust)

@@ -24,12 +24,12 @@ fn who_settles_for_the_leader_waits_for_no_other_machine() {
             if !chosen.is_ok_and(|answer| answer == "+OK") {
                 return false;
             }
-            let signal = |what| (0..MACHINES).filter(|at| *at != leader).for_each(|at| group.signal(at, what));
+            let others = || (0..MACHINES).filter(|at| *at != leader);
             let key = format!("{level}{round}");
-            signal(Signal::STOP);
+            others().for_each(|at| group.halt(at));
             let answer = settles.ask(&format!("SET {key} there"));
             let seen = other.ask(&format!("GET {key}"));
-            signal(Signal::CONT);
+            others().for_each(|at| group.signal(at, Signal::CONT));
             assert!(
                 !seen.as_ref().is_ok_and(|seen| seen == "there"),
                 "it is not committed, and another client sees it"
