@@ -365,11 +365,14 @@ impl Combiner {
                     _ => error,
                 }),
                 Some(stage) = told.recv() => {
-                    if self.shared.engine.healthy().is_err() {
+                    let failpoints = self.shared.failpoints;
+                    if self.shared.engine.healthy().is_err() && !failpoints.skips(Step::LeadsEarly) {
                         continue;
                     }
-                    let is_enough = |one: &&mut Waiting| one.work.settles_for().is_some_and(|enough| enough <= stage);
-                    for one in some.iter_mut().filter(|one| !one.saw).filter(is_enough) {
+                    let is_enough = |enough| enough <= stage || failpoints.skips(Step::EnoughFirst);
+                    let has_enough = |one: &&mut Waiting| one.work.settles_for().is_some_and(is_enough);
+                    let may_know = |one: &&mut Waiting| !one.saw || failpoints.skips(Step::OthersUnseen);
+                    for one in some.iter_mut().filter(may_know).filter(has_enough) {
                         one.work.answer_early();
                         answered = true;
                     }

@@ -60,12 +60,18 @@ pub enum Step {
     MapWritten,
     /// What was watched has changed if it comes from another database.
     SeenDatabase,
+    /// A client that settles for less than the commit is answered at the stage that is enough for it.
+    EnoughFirst,
+    /// ... and behind the commit if it has seen what others have written in the same transaction.
+    OthersUnseen,
+    /// ... and if another machine may lead.
+    LeadsEarly,
 }
 
 impl Step {
     /// All of them.
     #[cfg(feature = "failpoints")]
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 31] = [
         Self::DurableFirst,
         Self::TogetherFirst,
         Self::FailureTold,
@@ -94,6 +100,9 @@ impl Step {
         Self::SwapAlone,
         Self::MapWritten,
         Self::SeenDatabase,
+        Self::EnoughFirst,
+        Self::OthersUnseen,
+        Self::LeadsEarly,
     ];
 }
 

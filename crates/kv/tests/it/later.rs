@@ -146,3 +146,18 @@ fn a_commit_tells_of_its_place_in_the_order_and_a_conflict_has_none() {
     assert_eq!(*told.lock(), [kv::Stage::Ordered]);
     assert!(store.stats().pool.syncs > syncs);
 }
+
+/// What it tells is the caller's, and no other commit waits for it, nor ends by it.
+#[test]
+fn a_commit_goes_on_when_what_it_tells_panics() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = on_a_file(&dir);
+    let commit = |n: u64| {
+        let mut tx = store.begin(Isolation::Serializable).unwrap();
+        tx.put(&key(n), b"").unwrap();
+        tx
+    };
+    commit(1).commit_async_told(|_| panic!("as a test has it")).wait().unwrap();
+    commit(2).commit_async().wait().unwrap();
+    assert!((1..3).all(|n| store.get(&key(n)).unwrap().is_some()));
+}

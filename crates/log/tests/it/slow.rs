@@ -55,20 +55,29 @@ fn live(log: &Log) -> usize {
     log.replicas().iter().filter(|(_, state, _)| *state == ReplicaHealth::Live).count()
 }
 
+/// Longer than these tests may take.
+const LONG: Duration = Duration::from_secs(200);
+
+fn trust() -> fabric::Options {
+    fabric::Options { anyone: true, send_timeout: LONG, ..Default::default() }
+}
+
+fn serve(dir: &tempfile::TempDir, name: &str, trust: &fabric::Options) -> Replica {
+    let pool = pmem::Options::new().domain(DomainChoice::Emulated);
+    Replica::serve_with(&pool, dir.path().join(name), "127.0.0.1:0", trust.clone()).expect("serves")
+}
+
 /// What is durable here is so while no other machine answers, with the barrier that the quorum's force needs anyway.
 #[test]
 fn the_own_image_waits_for_no_replica() {
     let dir = tempfile::tempdir().expect("a folder");
-    let long = Duration::from_secs(200);
-    let trust = fabric::Options { anyone: true, send_timeout: long, ..Default::default() };
-    let pool = pmem::Options::new().domain(DomainChoice::Emulated);
-    let serve =
-        |name: &str| Replica::serve_with(&pool, dir.path().join(name), "127.0.0.1:0", trust.clone()).expect("serves");
+    let trust = trust();
+    let serve = |name: &str| serve(&dir, name, &trust);
     let others = [serve("one"), serve("two")];
     let gates = others.each_ref().map(|replica| Gate::to(replica.address().expect("an address").to_string()));
     let replicas =
         gates.iter().fold(Replicas::new().local(dir.path().join("own")), |some, gate| some.at(&gate.address));
-    let replicas = replicas.write_quorum(2).trust(trust.clone()).timeout(long);
+    let replicas = replicas.write_quorum(2).trust(trust.clone()).timeout(LONG);
     let log = Options::new().bytes(1 << 20).idle(None).create_replicated(&replicas).expect("made");
     log.append(b"on all of them").expect("appended");
     gates.iter().for_each(|gate| gate.shut.store(true, Relaxed));
@@ -94,16 +103,13 @@ fn the_own_image_waits_for_no_replica() {
 #[test]
 fn a_replica_that_hangs_holds_nobody_up_and_comes_back_by_itself() {
     let dir = tempfile::tempdir().expect("a folder");
-    let long = Duration::from_secs(200);
-    let trust = fabric::Options { anyone: true, send_timeout: long, ..Default::default() };
-    let pool = pmem::Options::new().domain(DomainChoice::Emulated);
-    let serve =
-        |name: &str| Replica::serve_with(&pool, dir.path().join(name), "127.0.0.1:0", trust.clone()).expect("serves");
+    let trust = trust();
+    let serve = |name: &str| serve(&dir, name, &trust);
     let (one, two, three) = (serve("one"), serve("two"), serve("three"));
     let address = |replica: &Replica| replica.address().expect("an address").to_string();
     let gate = Gate::to(address(&three));
     let replicas = Replicas::new().at(&address(&one)).at(&address(&two)).at(&gate.address);
-    let replicas = replicas.write_quorum(2).trust(trust.clone()).timeout(long);
+    let replicas = replicas.write_quorum(2).trust(trust.clone()).timeout(LONG);
     let options = Options::new().bytes(64 << 20).segment_bytes(4 << 20).idle(None);
     let log = options.create_replicated(&replicas).expect("made");
     log.append(b"on all of them").expect("appended");

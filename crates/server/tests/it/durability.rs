@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use pmem::DomainChoice;
 use server::engine::{Commit, Engine, Error, Kv, Result, Run, Stage, Tell};
-use server::{Config, Durability, Server, Settings};
+use server::{Config, Durability, Server, Settings, Step};
 use tokio::sync::oneshot;
 
 use crate::kill::whole;
@@ -74,7 +74,7 @@ fn settings() -> Settings {
 }
 
 impl Stages {
-    fn start() -> Self {
+    fn start(step: Option<Step>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let pool = pmem::Options::new().domain(DomainChoice::File);
         let store = Kv::new(kv::Options::new().pool(pool).create(dir.path().join("store")).unwrap());
@@ -82,7 +82,7 @@ impl Stages {
         let ill = Arc::new(AtomicBool::new(false));
         let engine = Box::new(Staged { store, flights: Mutex::new(sender), ill: ill.clone() });
         let config = Config { threads: 1, settings: settings(), ..usual() };
-        Self { server: Some(start(None, config, engine)), flights, ill, _dir: dir }
+        Self { server: Some(start(step, config, engine)), flights, ill, _dir: dir }
     }
 
     fn client(&self, durability: &str) -> Client {
@@ -144,13 +144,18 @@ fn is_silent(client: &mut Client) -> bool {
 
 #[test]
 fn each_has_its_answer_at_its_stage() {
-    let stages = Stages::start();
+    answered_at_its_stage(None);
+}
+
+/// The same, without a step, if one is named.
+pub fn answered_at_its_stage(step: Option<Step>) {
+    let stages = Stages::start(step);
     let [mut bounded, mut local, mut quorum] = ["bounded", "local", "quorum"].map(|level| stages.client(level));
     let flight = stages.together(&mut [(&mut bounded, "SET a 1"), (&mut local, "SET b 1"), (&mut quorum, "SET c 1")]);
     assert!(is_silent(&mut bounded));
     (flight.tell)(Stage::Ordered);
     assert_eq!(bounded.reply(), Reply::ok());
-    assert!(is_silent(&mut local));
+    assert!(is_silent(&mut local), "answered before it is enough");
     (flight.tell)(Stage::Here);
     assert_eq!(local.reply(), Reply::ok());
     // What it sends next finds what it has written.
@@ -167,7 +172,12 @@ fn each_has_its_answer_at_its_stage() {
 /// What one connection has written in a transaction, and is not committed, no other one is shown.
 #[test]
 fn who_sees_what_others_write_at_the_same_time_waits() {
-    let stages = Stages::start();
+    unseen_before_the_commit(None);
+}
+
+/// The same, without a step, if one is named.
+pub fn unseen_before_the_commit(step: Option<Step>) {
+    let stages = Stages::start(step);
     let [mut quorum, mut sees, mut lists, mut apart] =
         ["quorum", "bounded", "bounded", "bounded"].map(|level| stages.client(level));
     let flight = stages.together(&mut [
@@ -178,7 +188,8 @@ fn who_sees_what_others_write_at_the_same_time_waits() {
     ]);
     (flight.tell)(Stage::Ordered);
     assert_eq!(apart.reply(), Reply::Int(1));
-    assert!(is_silent(&mut sees) && is_silent(&mut lists) && is_silent(&mut quorum));
+    assert!(is_silent(&mut sees) && is_silent(&mut lists), "shown what is not committed");
+    assert!(is_silent(&mut quorum));
     flight.ends(Ok(()));
     assert!(matches!((quorum.reply(), sees.reply()), (Reply::Int(1), Reply::Int(2)) | (Reply::Int(2), Reply::Int(1))));
     assert!(matches!(lists.reply(), Reply::Int(1..=3)));
@@ -188,7 +199,7 @@ fn who_sees_what_others_write_at_the_same_time_waits() {
 /// Requests of a pipeline, a transaction and a script are answered in their order, each once.
 #[test]
 fn answers_stay_in_their_order() {
-    let stages = Stages::start();
+    let stages = Stages::start(None);
     let mut client = stages.client("bounded");
     client.send(b"SET a 1\r\nINCR a\r\nPING\r\nMULTI\r\nINCR a\r\nGET a\r\nEXEC\r\nEVAL \"return redis.call('INCR', 'a')\" 0\r\nGET a\r\n");
     let (int, text) = (Reply::Int, Reply::text);
@@ -210,7 +221,7 @@ fn answers_stay_in_their_order() {
 
 #[test]
 fn who_waits_for_an_element_is_woken_behind_the_commit() {
-    let stages = Stages::start();
+    let stages = Stages::start(None);
     let (mut waits, mut client) = (stages.client("quorum"), stages.client("bounded"));
     waits.send(b"BLPOP list 0\r\n");
     stages.looked();
@@ -226,7 +237,7 @@ fn who_waits_for_an_element_is_woken_behind_the_commit() {
 #[test]
 fn who_was_answered_learns_of_a_failure_by_the_end_of_the_connection() {
     for error in [Error::InDoubt("lost".to_owned()), Error::Conflict("late".to_owned())] {
-        let stages = Stages::start();
+        let stages = Stages::start(None);
         let [mut bounded, mut quorum] = ["bounded", "quorum"].map(|level| stages.client(level));
         let flight = stages.together(&mut [(&mut bounded, "SET a 1"), (&mut quorum, "SET b 1")]);
         (flight.tell)(Stage::Ordered);
@@ -238,7 +249,7 @@ fn who_was_answered_learns_of_a_failure_by_the_end_of_the_connection() {
         assert!(stages.flights.try_recv().is_err(), "it is not run again");
     }
     // One that was not answered is told, or tried again, as ever.
-    let stages = Stages::start();
+    let stages = Stages::start(None);
     let mut bounded = stages.client("bounded");
     bounded.send(b"SET a 1\r\n");
     stages.flight().ends(Err(Error::Conflict("early".to_owned())));
@@ -250,13 +261,18 @@ fn who_was_answered_learns_of_a_failure_by_the_end_of_the_connection() {
 /// What it has read with it may be old then.
 #[test]
 fn a_server_that_may_not_lead_any_more_answers_nobody_early() {
-    let stages = Stages::start();
+    answered_by_who_leads(None);
+}
+
+/// The same, without a step, if one is named.
+pub fn answered_by_who_leads(step: Option<Step>) {
+    let stages = Stages::start(step);
     let mut bounded = stages.client("bounded");
     bounded.send(b"SET a 1\r\n");
     let flight = stages.flight();
     stages.ill.store(true, SeqCst);
     (flight.tell)(Stage::Here);
-    assert!(is_silent(&mut bounded));
+    assert!(is_silent(&mut bounded), "answered by one that may not lead");
     flight.ends(Ok(()));
     assert_eq!(bounded.reply(), Reply::ok());
     assert_eq!(stages.counts().0, 0);

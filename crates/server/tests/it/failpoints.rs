@@ -8,7 +8,8 @@ use tx::Isolation;
 
 use crate::support::{Reply, Running, Store};
 use crate::{
-    chunks, evict, first, kill, lifetimes, panics, pauses, pubsub, reactor, reaper, swapdb, tracking, transactions,
+    chunks, durability, evict, first, kill, lifetimes, panics, pauses, pubsub, reactor, reaper, swapdb, tracking,
+    transactions,
 };
 
 const DOMAINS: [DomainChoice; 2] = [DomainChoice::Emulated, DomainChoice::File];
@@ -120,6 +121,16 @@ fn subscribers_show_what_is_published_before_the_commit() {
         let check = || pubsub::heard_behind_the_commit(Some(Step::PublishedBehind), domain);
         assert!(finds("heard before the commit", check), "{domain:?}");
     }
+}
+
+#[test]
+fn stages_show_who_is_answered_too_early() {
+    let stage = || durability::answered_at_its_stage(Some(Step::EnoughFirst));
+    assert!(finds("answered before it is enough", stage));
+    let seen = || durability::unseen_before_the_commit(Some(Step::OthersUnseen));
+    assert!(finds("shown what is not committed", seen));
+    let led = || durability::answered_by_who_leads(Some(Step::LeadsEarly));
+    assert!(finds("answered by one that may not lead", led));
 }
 
 #[test]
